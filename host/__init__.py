@@ -1,0 +1,1 @@
+"""What serves, drives and checks the guest from outside the page: command line, server, oracle, page."""
