@@ -23,7 +23,9 @@ Line = tuple[str, str, int]  # text, file, line number from 1
 
 _USES = re.compile(r"^//\s*uses\s+(.*)$")
 _TILE = re.compile(r"^//\s*tile\s")
-_BINDING = re.compile(r"@group\(0\)\s*@binding\((\d+)\)\s*var<(storage|uniform)(?:,\s*(read|read_write))?>\s*(\w+)\s*:")
+_BINDING = re.compile(
+    r"@group\(0\)\s*@binding\((\d+)\)\s*var<(storage|uniform)(?:,\s*(read|read_write))?>\s*(\w+)\s*:"
+)
 _OVERRIDE = re.compile(r"^override\s+(\w+)\s*:\s*(\w+)\s*(=)?")
 _REPEAT = re.compile(r"^\s*// repeat (\w+) in 0\.\.(\w+)$")
 _END = re.compile(r"^\s*// end$")

@@ -159,7 +159,9 @@ def _forward(hp: HParams, slabs: Slabs, n_ctx: int, prompt: bool) -> Iterator[Op
             {**heads, **cache, "Y_STRIDE": padded(hp.n_embd_q)},
             invocations=hp.n_embd_q // 4,
         )
-        yield from matmul(blk + "attn_output", "att", "o", blk + "attn_output.weight", wide, padded(hp.n_embd))
+        yield from matmul(
+            blk + "attn_output", "att", "o", blk + "attn_output.weight", wide, padded(hp.n_embd)
+        )
         yield row_op(blk + "attn_residual", "add", ("o", "state", "x"), hp.n_embd)
         yield rms_norm(blk + "ffn_norm", "x", blk + "ffn_norm.weight")
         for y in ("gate", "up"):
@@ -172,11 +174,15 @@ def _forward(hp: HParams, slabs: Slabs, n_ctx: int, prompt: bool) -> Iterator[Op
     if prompt:
         last = "last"
         shape = {"STRIDE": padded(hp.n_embd)}
-        yield Op("last_row", "last_row", ("x", "state", last), shape, invocations=padded(hp.n_embd), per_token=0)
+        yield Op(
+            "last_row", "last_row", ("x", "state", last), shape, invocations=padded(hp.n_embd), per_token=0
+        )
     yield rms_norm("output_norm", last, "output_norm.weight", per_token=0)
     output = "output.weight" if "output.weight" in slabs else "token_embd.weight"  # tied
     for op in matmul("output", "h", "logits", output, (ROW_TILE, 1), hp.n_vocab):
-        yield Op(op.label, op.kernel, op.buffers, op.overrides, op.quant, op.tile, 0, op.invocations, False, 0)
+        yield Op(
+            op.label, op.kernel, op.buffers, op.overrides, op.quant, op.tile, 0, op.invocations, False, 0
+        )
     span = math.ceil(hp.n_vocab / ARGMAX_PARTS)
     parts = math.ceil(hp.n_vocab / span)
     yield Op(
@@ -212,7 +218,9 @@ class Program:
         for done, (key, op) in enumerate(wanted.items()):
             progress(done, len(wanted))
             overrides = {**op.overrides, "WG": self._wg}
-            pipelines[key] = await self._gpu.pipeline(compose(op.kernel, overrides, quant=op.quant, tile=op.tile))
+            pipelines[key] = await self._gpu.pipeline(
+                compose(op.kernel, overrides, quant=op.quant, tile=op.tile)
+            )
         for key, op in zip(keys, self.ops, strict=True):
             bound = [buffers[name] for name in op.buffers]
             self._bound.append((pipelines[key], self._gpu.bind(pipelines[key], bound)))

@@ -70,7 +70,9 @@ def slabs_of(gguf: Gguf, tensor: TensorInfo, limits: Limits) -> tuple[Slab, ...]
     )
 
 
-def chunks_of(slabs: Sequence[Slab], buffers: Mapping[str, Buffer], chunk_bytes: int = CHUNK_BYTES) -> list[Chunk]:
+def chunks_of(
+    slabs: Sequence[Slab], buffers: Mapping[str, Buffer], chunk_bytes: int = CHUNK_BYTES
+) -> list[Chunk]:
     """The reads that bring all slabs in, in file order, none longer than `chunk_bytes`.
 
     A piece inside a slab is cut at a multiple of 4 bytes of its buffer, which WebGPU's writes need.
@@ -135,7 +137,11 @@ def plan_memory(
             if nbytes > limit:
                 raise LimitError(
                     f"{name} needs one buffer of {mib(nbytes)}; this adapter allows {mib(limit)}"
-                    + ("; ask for a smaller context" if "cache" in name or name in ("scores", "angles") else ""),
+                    + (
+                        "; ask for a smaller context"
+                        if "cache" in name or name in ("scores", "angles")
+                        else ""
+                    ),
                     needed=nbytes,
                     available=limit,
                 )

@@ -48,7 +48,9 @@ class NativeGpu:
 
         Raises: DeviceError when wgpu-py or an adapter is missing.
         """
-        os.environ.setdefault("XDG_RUNTIME_DIR", "/nonexistent")  # else Mesa's loader complains on headless machines
+        os.environ.setdefault(
+            "XDG_RUNTIME_DIR", "/nonexistent"
+        )  # else Mesa's loader complains on headless machines
         try:
             import wgpu
         except ImportError as e:
@@ -100,7 +102,9 @@ class NativeGpu:
             if whole:
                 self._queue.write_buffer(piece.buffer, piece.offset, part[:whole])
             if whole < piece.nbytes:
-                self._queue.write_buffer(piece.buffer, piece.offset + whole, bytes(part[whole:]).ljust(4, b"\0"))
+                self._queue.write_buffer(
+                    piece.buffer, piece.offset + whole, bytes(part[whole:]).ljust(4, b"\0")
+                )
         self._queue.submit([])
         await self.idle()
 
@@ -135,7 +139,8 @@ class NativeGpu:
 
     def bind(self, pipeline: Pipeline, buffers: Sequence[Buffer]) -> Bindings:
         entries = [
-            {"binding": i, "resource": {"buffer": b, "offset": 0, "size": b.size}} for i, b in enumerate(buffers)
+            {"binding": i, "resource": {"buffer": b, "offset": 0, "size": b.size}}
+            for i, b in enumerate(buffers)
         ]
         return self._device.create_bind_group(layout=pipeline[1], entries=entries)
 
