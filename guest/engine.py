@@ -130,8 +130,9 @@ class Model:
         if stop is not None and stop not in self.labels():
             raise PagelmError(f"no step is labelled {stop!r}; labels() lists them")
         with self._working():
-            await self._prefill(ids, Cancel(), stop=stop)
-            await self._gpu.idle()
+            first = await self._prefill(ids, Cancel(), stop=stop)
+            if first is not None:
+                await first
             return await self._values(self._last_ops[-1].buffers[-1] if stop else "logits", None)
 
     async def trace(
