@@ -264,7 +264,7 @@ class Model:
         value = await pending
         if value == NO_TOKEN:
             raise NumericError(
-                f"every logit at position {self._n_past} is NaN; run `pagelm check` to find the first bad step"
+                f"every logit at position {self._n_past} is NaN; `pagelm check` finds the first bad step"
             )
         return value
 

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 from fake_gpu import FakeGpu
+from tiny_gguf import tiny_model
+
 from pagelm.cancel import Cancel
 from pagelm.device import CHUNK_BYTES, Limits
 from pagelm.errors import (
@@ -19,7 +21,6 @@ from pagelm.errors import (
 from pagelm.gguf import read_gguf
 from pagelm.loading import load_model
 from pagelm.sources import MemorySource
-from tiny_gguf import tiny_model
 
 TINY = tiny_model(n_vocab=400)
 EOS = 2  # <|im_end|> in the tiny vocabulary

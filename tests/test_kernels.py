@@ -1,6 +1,7 @@
 """Composition of WGSL: parts, expander, overrides, line numbers, errors."""
 
 import pytest
+
 from pagelm.device import Limits
 from pagelm.errors import ShaderError
 from pagelm.kernels import _expand, compose, shaders

@@ -4,6 +4,7 @@ import re
 from importlib.resources import files
 
 import pytest
+
 from pagelm.kernels import kernel_names
 
 SHADERS = files("pagelm.shaders")

@@ -1,8 +1,11 @@
 """Slabs, chunks and grids: the arithmetic between a file and buffers."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pagelm.program import Op, kv_bucket
 from pagelm.weights import Slab, chunks_of
 
@@ -19,7 +22,7 @@ def test_chunks_cover_every_slab_once_and_in_order(sizes, gaps, chunk_bytes):
         at += size + gap
     chunks = chunks_of(slabs[::-1], {s.name: s.name for s in slabs}, chunk_bytes)
     assert all(0 < c.nbytes <= chunk_bytes for c in chunks)
-    assert all(a.at + a.nbytes <= b.at for a, b in zip(chunks, chunks[1:], strict=False))
+    assert all(a.at + a.nbytes <= b.at for a, b in itertools.pairwise(chunks))
     covered = {s.name: 0 for s in slabs}
     for chunk in chunks:
         for piece in chunk.pieces:

@@ -1,10 +1,11 @@
-"""Every kernel against numpy on the native adapter, for every workgroup size. The browser runs the same table."""
+"""Every kernel against numpy on the native adapter; the browser runs the same table."""
 
 import asyncio
 
 import pytest
 from kernel_case import WORKGROUP_SIZES, run_case
 from kernels.cases import CASES
+
 from pagelm.device.native import NativeGpu
 from pagelm.kernels import compose, full_name, kernel_names, shaders, variants
 
