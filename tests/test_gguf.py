@@ -10,13 +10,14 @@ from pathlib import Path
 import gguf as reference
 import numpy as np
 import pytest
+from tiny_gguf import tiny_model
+
 from pagelm import cursor
 from pagelm.errors import GgufError
 from pagelm.gguf import Gguf, TensorInfo, read_gguf
 from pagelm.quants import QUANTS
 from pagelm.sources import FileSource, MemorySource
 from pagelm.string_array import StringArray
-from tiny_gguf import tiny_model
 
 
 def parse(data: bytes, name: str = "memory") -> Gguf:
