@@ -78,12 +78,7 @@ class FakeGpu:
         if read is None:
             return None
         self._reads += 1
-        return self._value(self._reads - 1)
-
-    async def _value(self, i: int) -> int:
-        await asyncio.sleep(0)
-        self.log.append(f"value {i}")
-        return self._tokens(i)
+        return FakeValue(self, self._reads - 1)
 
     async def read(self, src: FakeBuffer, offset: int, nbytes: int) -> bytes:
         return bytes(src.data[offset : offset + nbytes])
@@ -99,3 +94,14 @@ class FakeGpu:
 
     def close(self) -> None:
         self.closed = True
+
+
+@dataclass
+class FakeValue:
+    gpu: FakeGpu
+    i: int
+
+    def __await__(self):
+        yield from asyncio.sleep(0).__await__()
+        self.gpu.log.append(f"value {self.i}")
+        return self.gpu._tokens(self.i)

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Generator, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -163,13 +163,7 @@ class NativeGpu:
         self._turn = (self._turn + 1) % READ_SLOTS
         encoder.copy_buffer_to_buffer(read[0], read[1], slot, 0, 4)
         self._queue.submit([encoder.finish()])
-        return self._value(slot, slot.map_async("READ"))
-
-    async def _value(self, slot: Any, mapping: Any) -> int:
-        mapping.sync_wait()
-        value = int.from_bytes(slot.read_mapped(0, 4), "little")
-        slot.unmap()
-        return value
+        return _Value(slot, slot.map_async("READ"))
 
     async def read(self, src: Buffer, offset: int, nbytes: int) -> bytes:
         return bytes(self._queue.read_buffer(src, offset, nbytes))
@@ -190,3 +184,22 @@ class NativeGpu:
 
     def close(self) -> None:
         self._device.destroy()
+
+
+class _Value:
+    """The u32 of one submit, on its way. Nothing is left behind when nobody awaits it but a mapped slot."""
+
+    __slots__ = ("_mapping", "_slot")
+
+    def __init__(self, slot: Any, mapping: Any) -> None:
+        self._slot = slot
+        self._mapping = mapping
+
+    def __await__(self) -> Generator[Any, None, int]:
+        return self._get().__await__()
+
+    async def _get(self) -> int:
+        self._mapping.sync_wait()
+        value = int.from_bytes(self._slot.read_mapped(0, 4), "little")
+        self._slot.unmap()
+        return value
