@@ -6,14 +6,18 @@ they differ, the pass is stopped after one step after another until the first wr
 
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from pagelm.errors import PagelmError
+from pagelm.errors import NumericError, PagelmError
+from pagelm.host.cpu_lm import DEFAULT_N_CTX, local_file
 from pagelm.host.lm import Lm
+from pagelm.host.oracle import Oracle
+from pagelm.host.terminal import read_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,8 +25,8 @@ if TYPE_CHECKING:
 MAX_REL = 1e-5  # of the largest logit: the rule for float32 against float32
 STEPS = 32
 
-# Varied on purpose: scripts of 1 to 4 bytes a character, digits, code, white space, special tokens, repetition,
-# one token, and more tokens than go into one submit.
+# Varied on purpose: scripts of 1 to 4 bytes a character, digits, code, white space, special tokens,
+# repetition, one token, and more tokens than go into one submit.
 PROMPTS = (
     "The capital of France is",
     "Once upon a time there was a small robot who",
@@ -35,12 +39,12 @@ PROMPTS = (
     "the the the the the the the the the the",
     "\n",
     '{"name": "Ada", "born": 1815, "languages": ["English", "French"',
-    "Water boils at a temperature that depends on the pressure of the air around it. At sea level that is one "
-    "hundred degrees Celsius; on a high mountain, where the air is thinner, it is a good deal less, so that "
-    "eggs and potatoes take longer to cook. A pressure cooker turns this around:",
+    "Water boils at a temperature that depends on the pressure of the air around it. At sea level that is "
+    "one hundred degrees Celsius; on a high mountain, where the air is thinner, it is a good deal less, so "
+    "that eggs and potatoes take longer to cook. A pressure cooker turns this around:",
 )
 
-# Which activation a step leaves behind, by the last part of its label; what is not here has no name of its own.
+# Which activation a step leaves behind, by the last part of its label; the others leave none with a name.
 ACTIVATIONS = {
     "embed": "x",
     "attn_norm": "h",
@@ -112,22 +116,27 @@ async def check(
     *,
     steps: int = STEPS,
     tolerance: float = MAX_REL,
-    on_case: Callable[[Compared], object] = lambda case: None,
+    say: Callable[[str], object] = lambda line: None,
 ) -> dict[str, Any]:
     """Compare `steps` greedy steps after each prompt; on failure find the first bad step of a pass.
 
     Returns ok, prompts, steps, max_rel_logit_diff, ids_equal, first_bad (or None) and cases.
     """
     cases = []
+    say(f"{'rel diff':>9}  {'tokens':>7}  ids     prompt   ({lm.device}, {steps} steps each)")
     for prompt in prompts:
         cases.append(case := await compare(lm, oracle, prompt, steps))
-        on_case(case)
+        ids = "equal" if case.ids_equal else "DIFFER"
+        say(f"{case.max_rel_logit_diff:9.2e}  {case.prompt_tokens:7}  {ids:6}  {shortened(prompt)}")
     worst = max(cases, key=lambda case: (not case.is_ok(tolerance), case.max_rel_logit_diff))
     ok = worst.is_ok(tolerance)
     first_bad = None
     if not ok:
+        say("looking for the first step that is off …")
         ids = await lm.encode(worst.prompt)
-        first_bad = await find_first_bad(lm, oracle, [*ids, *worst.ids[: worst.worst_step]], tolerance)
+        ids += worst.ids[: worst.worst_step]
+        first_bad = await find_first_bad(lm, oracle, ids, tolerance) or _only_in_decode(worst)
+    say(_verdict(worst, first_bad, tolerance))
     return {
         "ok": ok,
         "prompts": len(cases),
@@ -135,9 +144,24 @@ async def check(
         "tolerance": tolerance,
         "max_rel_logit_diff": max(case.max_rel_logit_diff for case in cases),
         "ids_equal": all(case.ids_equal for case in cases),
-        "first_bad": None if ok else asdict(first_bad or _only_in_decode(worst)),
+        "first_bad": asdict(first_bad) if first_bad else None,
         "cases": [asdict(case) for case in cases],
     }
+
+
+def _verdict(worst: Compared, first_bad: FirstBad | None, tolerance: float) -> str:
+    """The result in a line."""
+    if first_bad is None:
+        return f"ok: largest difference {worst.max_rel_logit_diff:.2e} of the largest logit (allowed {tolerance:g})"
+    layer = "" if first_bad.layer is None else f"layer {first_bad.layer}, "
+    return (
+        f"WRONG: {worst.max_rel_logit_diff:.2e} of the largest logit (allowed {tolerance:g}) after "
+        f"{shortened(worst.prompt)}; first bad step: {layer}{first_bad.op}, off by {first_bad.rel:.2e}"
+    )
+
+
+def shortened(prompt: str) -> str:
+    return repr(prompt if len(prompt) <= 48 else prompt[:47] + "…")
 
 
 def _only_in_decode(case: Compared) -> FirstBad:
@@ -151,14 +175,17 @@ async def compare(lm: Lm, oracle: Reference, prompt: str, steps: int) -> Compare
     oracle.reset()
     feed, chosen = ids, []
     worst, worst_step, ids_equal = -1.0, 0, True
-    async for token, logits in _exactly(lm.trace(ids, steps), steps):
-        want = oracle.forward(feed)
-        rel = rel_diff(logits, want)
-        if rel > worst:
-            worst, worst_step = rel, len(chosen)
-        ids_equal &= token == int(want.argmax())
-        chosen.append(token)
-        feed = [token]
+    try:
+        async for token, logits in _exactly(lm.trace(ids, steps), steps):
+            want = oracle.forward(feed)
+            rel = rel_diff(logits, want)
+            if rel > worst:
+                worst, worst_step = rel, len(chosen)
+            ids_equal &= token == int(want.argmax())
+            chosen.append(token)
+            feed = [token]
+    except NumericError:  # all NaN: as wrong as can be, and just what the search is for
+        worst, worst_step, ids_equal = float("inf"), len(chosen), False
     return Compared(prompt, len(ids), chosen, worst, worst_step, ids_equal)
 
 
@@ -215,12 +242,17 @@ def _layer(label: str) -> int | None:
     return int(label.split(".")[1]) if label.startswith("blk.") else None
 
 
+@asynccontextmanager
+async def oracle_of(model: str, n_ctx: int | None) -> AsyncIterator[Oracle]:
+    """The numpy oracle for a model given as a URL (copied here for as long) or a path."""
+    with ExitStack() as stack:
+        path = await local_file(model, stack)
+        yield Oracle(path, n_ctx=n_ctx or DEFAULT_N_CTX)
+
+
 def read_prompts(path: Path) -> list[str]:
     """Prompts from a file: a JSON list of strings, or one prompt a line (empty lines are none)."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise PagelmError(f"{path}: cannot be read as UTF-8 text: {e}") from e
+    text = read_text(path)
     if text.lstrip().startswith("["):
         try:
             prompts = json.loads(text)

@@ -5,7 +5,8 @@ Three classes implement it: `NativeLm` (wgpu-py), `BrowserLm` (the page's engine
 """
 
 import importlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pagelm.errors import DeviceError
@@ -81,22 +82,32 @@ async def open_lm(
     n_ctx: int | None = None,
     memory_budget: int | None = None,
     on_progress: OnProgress | None = None,
+    exact: bool = False,
 ) -> Lm:
     """Load `model` (a URL or a path) on a device. `n_ctx` in tokens, `memory_budget` in bytes of GPU memory.
+
+    `exact`, on the device "cpu" alone: compute as llama.cpp's CPU backend does.
 
     Raises: DeviceError when the device's Python package is not installed; what loading raises.
     """
     module, name, package, extra = _DEVICES[device]
-    try:
+    options = {"exact": True} if exact else {}
+    with needing(package, extra, f"--device {device}"):
         kind = getattr(importlib.import_module(module), name)
-        lm: Lm = await kind.open(model, n_ctx=n_ctx, memory_budget=memory_budget, on_progress=on_progress)
-    except ModuleNotFoundError as e:
-        if e.name != package:
-            raise
-        raise missing(package, extra, f"--device {device}") from e
+        lm: Lm = await kind.open(
+            model, n_ctx=n_ctx, memory_budget=memory_budget, on_progress=on_progress, **options
+        )
     return lm
 
 
-def missing(package: str, extra: str, wanted_by: str) -> DeviceError:
-    """The error for an optional package that is not installed."""
-    return DeviceError(f"{wanted_by} needs the package {package}; run: pip install 'pagelm[{extra}]'")
+@contextmanager
+def needing(package: str, extra: str, wanted_by: str) -> Iterator[None]:
+    """Turns the absence of an optional package into the error that says how to install it."""
+    try:
+        yield
+    except ModuleNotFoundError as e:
+        if e.name != package:
+            raise
+        raise DeviceError(
+            f"{wanted_by} needs the package {package}; run: pip install 'pagelm[{extra}]'"
+        ) from e
