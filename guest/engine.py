@@ -130,8 +130,9 @@ class Model:
         if stop is not None and stop not in self.labels():
             raise PagelmError(f"no step is labelled {stop!r}; labels() lists them")
         with self._working():
-            await self._prefill(ids, Cancel(), stop=stop)
-            await self._gpu.idle()
+            first = await self._prefill(ids, Cancel(), stop=stop)
+            if first is not None:
+                await first
             return await self._values(self._last_ops[-1].buffers[-1] if stop else "logits", None)
 
     async def trace(
@@ -263,7 +264,7 @@ class Model:
         value = await pending
         if value == NO_TOKEN:
             raise NumericError(
-                f"every logit at position {self._n_past} is NaN; run `pagelm check` to find the first bad step"
+                f"every logit at position {self._n_past} is NaN; `pagelm check` finds the first bad step"
             )
         return value
 

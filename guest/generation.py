@@ -17,8 +17,8 @@ class Generation:
     """What `Model.generate` returns. Iterate over it for pieces of text, or `await run()` for all of it.
 
     `prompt_ids`, `ids` (generated so far, the end token left out unless ignored), `text`, and after the end
-    `stop_reason`: "length", "eos", "cancelled", "context" or "error" (an exception was raised). A newer generation of the same model ends this
-    one as "cancelled".
+    `stop_reason`: "length", "eos", "cancelled", "context" or "error" (an exception was raised).
+    A newer generation of the same model ends this one as "cancelled".
     """
 
     def __init__(

@@ -34,7 +34,8 @@ async def load_model(
     `n_ctx` is the context in tokens: the model's own, at most DEFAULT_N_CTX, unless given.
     On any error, cancellation included, every GPU buffer made here is freed again.
 
-    Raises: GgufError, ArchError, TokenizerError, LimitError, SourceError, ShaderError, DeviceError, Cancelled.
+    Raises: GgufError, ArchError, TokenizerError, LimitError, SourceError, ShaderError, DeviceError,
+    Cancelled.
     """
     cancel = cancel or Cancel()
     report = on_progress or (lambda progress: None)

@@ -42,7 +42,7 @@ class Op:
     label: str
     kernel: str
     buffers: tuple[str, ...]
-    overrides: dict[str, float] = field(default_factory=dict)
+    overrides: Mapping[str, float] = field(default_factory=dict)
     quant: str | None = None
     tile: tuple[int, int] | None = None
     workgroups: int = 0

@@ -44,7 +44,8 @@ def slabs_of(gguf: Gguf, tensor: TensorInfo, limits: Limits) -> tuple[Slab, ...]
     """
     if not tensor.quant.runs:
         raise ArchError(
-            f"{gguf.name}: tensor {tensor.name} has type {tensor.quant.name}; supported: {', '.join(SUPPORTED)}"
+            f"{gguf.name}: tensor {tensor.name} has type {tensor.quant.name};"
+            f" supported: {', '.join(SUPPORTED)}"
         )
     n_rows, n_in = (1, *tensor.shape)[-2:]
     row_bytes = tensor.quant.nbytes(n_in)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+
 from pagelm.device import Gpu, Kernel, Step
 from pagelm.kernels import compose
 from pagelm.program import Op
@@ -17,7 +18,7 @@ WORKGROUP_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 @dataclass(frozen=True)
 class KernelCase:
-    """`inputs`: binding name -> array, in binding order, outputs included (as they are before the dispatch)."""
+    """`inputs`: binding name -> array, in binding order, outputs as they are before the dispatch."""
 
     id: str
     op: Op
@@ -53,7 +54,8 @@ class KernelCase:
             allowed = np.broadcast_to(self.tolerance, got.shape)[at]
             raise AssertionError(
                 f"{self.id}: {int(wrong.sum())} of {got.size} values are off; worst at {tuple(map(int, at))}:"
-                f" got {got[at]}, expected {self.expect[at]}, error {error[at]:.3g}, allowed {allowed:.3g} ({self.why})"
+                f" got {got[at]}, expected {self.expect[at]}, error {error[at]:.3g}, allowed {allowed:.3g}"
+                f" ({self.why})"
             )
 
 

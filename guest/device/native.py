@@ -68,7 +68,8 @@ class NativeGpu:
                 adapter = wgpu.gpu.request_adapter_sync(power_preference="high-performance")
             except RuntimeError as e:
                 raise DeviceError(
-                    f"no WebGPU adapter ({e}); install a Vulkan driver (Debian: mesa-vulkan-drivers for a software one)"
+                    f"no WebGPU adapter ({e}); install a Vulkan driver"
+                    " (Debian: mesa-vulkan-drivers for a software one)"
                 ) from e
         names = [f.name.replace("_", "-") for f in fields(Limits) if f.name != "memory_budget"]
         required = {name: adapter.limits[name] for name in names if name in adapter.limits}

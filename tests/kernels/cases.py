@@ -6,6 +6,7 @@ Truth is numpy in float64 and, for tensor types, the `gguf` package. Expected va
 import gguf
 import numpy as np
 from kernel_case import KernelCase
+
 from pagelm.program import Op
 
 EPS32 = 2.0**-23  # one ulp of 1.0
@@ -471,7 +472,7 @@ def first_max(x: np.ndarray, start: int) -> int:
 
 
 def float_key(x: np.ndarray, i: int) -> int:
-    """The order-preserving integer of x[i]: 2^31 + bits for numbers from 0 up, 2^31 - magnitude below; NaN 0."""
+    """The order-preserving integer of x[i]: 2^31 + bits from 0 up, 2^31 - magnitude below 0, NaN 0."""
     if i == 0xFFFFFFFF:
         return 0
     bits = int(np.float32(x[i]).view(np.uint32))
