@@ -145,18 +145,17 @@ def as_text(report: Mapping[str, Any]) -> str:
     def spread(key: str) -> str:
         return "{p50:.2f} tok/s (min {min:.2f}, max {max:.2f})".format_map(report[key])
 
-    heap = report["guest_peak_heap_bytes"]
+    heap, busy = report["guest_peak_heap_bytes"], report["busy_cores"]
+    work = report["dispatches_per_token"], report["submits_per_token"]
     adapter = ", ".join(filter(None, report["adapter"].values()))
     rows = {
         "device": f"{report['device']} ({adapter})",
         "prefill": f"{spread('prefill_tok_s')}, {report['prompt_tokens']} tokens",
         "decode": f"{spread('decode_tok_s')}, {report['gen']} tokens",
         "first token": f"{report['ttft_s']:.3f} s",
-        "per token": f"{report['dispatches_per_token']:g} dispatches, {report['submits_per_token']:g} submits",
+        "per token": "{:g} dispatches, {:g} submits".format(*work),
         "guest memory": "shared with the host" if heap is None else f"{heap:,} bytes at most",
-        "other work": "unknown"
-        if report["busy_cores"] is None
-        else f"{report['busy_cores']} cores busy before",
+        "other work": "unknown" if busy is None else f"{busy} cores busy before",
         "versions": ", ".join(f"{name} {v}" for name, v in report["versions"].items()),
     }
     return "".join(f"{name:<13} {value}\n" for name, value in rows.items())

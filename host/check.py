@@ -151,12 +151,13 @@ async def check(
 
 def _verdict(worst: Compared, first_bad: FirstBad | None, tolerance: float) -> str:
     """The result in a line."""
+    off = f"{worst.max_rel_logit_diff:.2e} of the largest logit (allowed {tolerance:g})"
     if first_bad is None:
-        return f"ok: largest difference {worst.max_rel_logit_diff:.2e} of the largest logit (allowed {tolerance:g})"
+        return f"ok: largest difference {off}"
     layer = "" if first_bad.layer is None else f"layer {first_bad.layer}, "
     return (
-        f"WRONG: {worst.max_rel_logit_diff:.2e} of the largest logit (allowed {tolerance:g}) after "
-        f"{shortened(worst.prompt)}; first bad step: {layer}{first_bad.op}, off by {first_bad.rel:.2e}"
+        f"WRONG: {off} after {shortened(worst.prompt)}; first bad step: {layer}{first_bad.op}, "
+        f"off by {first_bad.rel:.2e}"
     )
 
 
