@@ -18,7 +18,15 @@ from pagelm.errors import TokenizerError
 from pagelm.host.lm import DEVICES, Lm, needing, open_lm
 from pagelm.host.models import DEFAULT_MODEL, is_url, resolve
 from pagelm.host.progress import byte_bar, load_bar
-from pagelm.host.terminal import BYTES, OneLineGroup, print_json, print_text, read_text, run_async
+from pagelm.host.terminal import (
+    BYTES,
+    OneLineGroup,
+    print_json,
+    print_text,
+    read_text,
+    run_async,
+    visible,
+)
 
 
 @click.group(cls=OneLineGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -221,11 +229,12 @@ def tokenize(
         if tokenizer.bos_id is None:
             raise TokenizerError("the model names no BOS token; leave --bos out")
         ids.insert(0, tokenizer.bos_id)
+    # a token may end inside a character; what is no text is shown as \xNN
     pieces = [tokenizer.piece(i).decode("utf-8", "backslashreplace") for i in ids]
     if as_json:
         print_json({"ids": ids, "pieces": pieces})
     else:
-        print_text("".join(f"{i:>7}  {piece!r}\n" for i, piece in zip(ids, pieces, strict=True)))
+        print_text("".join(f"{i:>7}  {visible(piece)}\n" for i, piece in zip(ids, pieces, strict=True)))
 
 
 @cli.command()

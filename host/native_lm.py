@@ -38,7 +38,8 @@ class NativeLm:
         self, prompt: str | Sequence[int], max_tokens: int, ignore_eos: bool, emit: Emit | None = None
     ) -> dict[str, Any]:
         run = self.model.generate(prompt, max_tokens, ignore_eos=ignore_eos, emit=emit)
-        await run.run()
+        async for _ in run:
+            await asyncio.sleep(0)  # wgpu-py blocks; let others run
         return {
             "prompt_ids": run.prompt_ids,
             "ids": run.ids,
@@ -55,7 +56,7 @@ class NativeLm:
 
         async for token, logits in self.model.trace(prompt_ids, n, forced):
             yield token, np.frombuffer(logits, np.float32)
-            await asyncio.sleep(0)  # wgpu-py blocks; let others run
+            await asyncio.sleep(0)
 
     async def values(self, prompt_ids: Sequence[int], stop: str, name: str) -> F32:
         import numpy as np

@@ -93,6 +93,12 @@ def print_text(text: str) -> None:
     sys.stdout.flush()
 
 
+def visible(text: str) -> str:
+    """Text in quotes on one line: line breaks and control characters escaped, everything else as it is."""
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return f"'{shown}'"
+
+
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON object on a line of its own. What JSON has no number for (infinity, NaN) becomes null."""
     print_text(json.dumps(_finite(value), allow_nan=False) + "\n")
@@ -112,16 +118,33 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
     """Run to the end. Ctrl-C interrupts at once, also while a library blocks, and still cleans up.
 
     asyncio's own handler only asks the task to stop, which it does when it next waits; a native GPU
-    library may not let it wait for a long time.
+    library may not let it wait for a long time. Where the interrupt hits a callback of such a library it
+    is lost or surfaces as another error: so the task is asked to stop as well, and any error is taken for
+    the interrupt.
     """
-
-    def interrupt(signum: int, frame: object) -> NoReturn:
-        raise KeyboardInterrupt
-
     if threading.current_thread() is not threading.main_thread():
         return asyncio.run(work)
+    interrupted = False
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
+
+    def interrupt(signum: int, frame: object) -> NoReturn:
+        nonlocal interrupted
+        interrupted = True
+        for loop, task in running:
+            if task is not None and not loop.is_closed():
+                loop.call_soon_threadsafe(task.cancel)
+        raise KeyboardInterrupt
+
+    async def main() -> T:
+        running.append((asyncio.get_running_loop(), asyncio.current_task()))
+        return await work
+
     before = signal.signal(signal.SIGINT, interrupt)
     try:
-        return asyncio.run(work)
+        return asyncio.run(main())
+    except BaseException as e:
+        if interrupted:
+            raise KeyboardInterrupt from e
+        raise
     finally:
         signal.signal(signal.SIGINT, before)
