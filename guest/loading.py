@@ -1,5 +1,6 @@
 """From a source of bytes to a model that is ready: header, plan, weights, kernels, in this order."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
@@ -57,16 +58,16 @@ async def load_model(
         for buffers in sizes.values():
             for name, nbytes in buffers.items():
                 model._buffers[name] = gpu.buffer(nbytes, name)
-        await _upload(model, [s for group in slabs.values() for s in group], source, report, cancel)
+        # compiling occupies the GPU process while the weights occupy the network: together they cost less
+        compiling = asyncio.ensure_future(_compile(model, slabs, report))
+        try:
+            await _upload(model, [s for group in slabs.values() for s in group], source, report, cancel)
+            await compiling
+        finally:
+            if not compiling.done():
+                compiling.cancel()
+                await asyncio.wait([compiling])
         gpu.write(model._buffers["angles"], 0, angle_table(n_ctx, hp.n_rot, hp.rope_freq_base))
-        pipelines: dict[object, Any] = {}
-        for program, prompt in (("_prompt", True), ("_decode", False)):
-            cancel.check("compiling kernels")
-            compiled = Program(gpu, forward(hp, slabs, n_ctx=n_ctx, prompt=prompt))
-            await compiled.compile(
-                model._buffers, pipelines, lambda done, total: report(Progress("kernels", done, total))
-            )
-            setattr(model, program, compiled)
         size = 1
         while size < n_ctx:  # every grid a decode will need, so that none is built while decoding
             size *= 2
@@ -95,6 +96,18 @@ def plan_for(
         "tables": {"angles": 4 * n_ctx * hp.n_rot},
     }
     return sizes, plan_memory(sizes, gpu.limits, n_ctx=n_ctx, n_batch=n_batch)
+
+
+async def _compile(
+    model: Model, slabs: dict[str, tuple[Slab, ...]], report: Callable[[Progress], None]
+) -> None:
+    pipelines: dict[object, Any] = {}
+    for name, prompt in (("_prompt", True), ("_decode", False)):
+        program = Program(model._gpu, forward(model.hparams, slabs, n_ctx=model.n_ctx, prompt=prompt))
+        await program.compile(
+            model._buffers, pipelines, lambda done, total: report(Progress("kernels", done, total))
+        )
+        setattr(model, name, program)
 
 
 async def _upload(

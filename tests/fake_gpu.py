@@ -19,7 +19,7 @@ class FakeGpu:
     """`tokens(i)` is the i-th value that a submit reads back. `log` holds what happened, in order."""
 
     def __init__(
-        self, limits: Limits | None = None, tokens: Callable[[int], int] = lambda i: 300 + i
+        self, limits: Limits | None = None, tokens: Callable[[int], int] = lambda i: 36 + i % 60
     ) -> None:
         self.limits = limits or Limits.default()
         self.adapter = AdapterInfo(vendor="fake", backend="none")

@@ -92,7 +92,7 @@ def test_one_submit_per_token_and_nothing_created():
     gpu.log.clear()
     generation = model.generate([5, 6, 7], 10, ignore_eos=True)
     run(generation.run())
-    assert generation.ids == [300 + i for i in range(10)]
+    assert generation.ids == [36 + i for i in range(10)]
     assert generation.stop_reason == "length"
     assert gpu.log.count("submit+read") == 10  # one for the prompt, nine for the tokens after the first
     assert (gpu.buffers_created, len(gpu.kernels)) == (created, kernels)
@@ -120,19 +120,19 @@ def test_next_submit_goes_out_before_the_previous_token_comes_back():
 
 
 def test_end_token_is_not_emitted_and_costs_at_most_one_submit_more():
-    gpu = FakeGpu(tokens=lambda i: EOS if i == 3 else 300 + i)
+    gpu = FakeGpu(tokens=lambda i: EOS if i == 3 else 36 + i)
     model = load(gpu)
     gpu.log.clear()
     generation = model.generate([5], 50)
     run(generation.run())
-    assert generation.ids == [300, 301, 302]
+    assert generation.ids == [36, 37, 38]
     assert generation.stop_reason == "eos"
     assert gpu.log.count("submit+read") <= 1 + 3 + 1
     assert model.position == 1 + 2
     gpu.log.clear()
     again = model.generate([5], 2, ignore_eos=True)
     run(again.run())
-    assert again.ids == [305, 306]  # the read-back that was still under way was let through first
+    assert again.ids == [41, 42]  # the read-back that was still under way was let through first
 
 
 def test_emit_can_stop():
@@ -209,7 +209,7 @@ def test_append_goes_on_where_the_last_call_ended():
     assert model.position == 2 + 3
     state = next(b for b in gpu.buffers if b.label == "state")
     run(model.generate([9], 1, append=True, ignore_eos=True).run())
-    assert list(memoryview(state.data).cast("I"))[:6] == [5, 2, 0, 0, 303, 9]  # n_past, n_tokens, …, ids
+    assert list(memoryview(state.data).cast("I"))[:6] == [5, 2, 0, 0, 39, 9]  # n_past, n_tokens, …, ids
     assert model.position == 7
     model.reset()
     assert model.position == 0
@@ -253,11 +253,11 @@ def test_bad_prompts_are_refused():
 
 
 def test_all_nan_logits_are_an_error_and_not_token_4294967295():
-    model = load(FakeGpu(tokens=lambda i: 0xFFFFFFFF if i == 2 else 300))
+    model = load(FakeGpu(tokens=lambda i: 0xFFFFFFFF if i == 2 else 40))
     generation = model.generate([5], 50)
     with pytest.raises(NumericError, match="every logit at position"):
         run(generation.run())
-    assert generation.ids == [300, 300]
+    assert generation.ids == [40, 40]
     assert generation.stop_reason == "error"
 
 

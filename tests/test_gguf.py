@@ -10,13 +10,14 @@ from pathlib import Path
 import gguf as reference
 import numpy as np
 import pytest
+from tiny_gguf import tiny_model
+
 from pagelm import cursor
 from pagelm.errors import GgufError
 from pagelm.gguf import Gguf, TensorInfo, read_gguf
 from pagelm.quants import QUANTS
 from pagelm.sources import FileSource, MemorySource
 from pagelm.string_array import StringArray
-from tiny_gguf import tiny_model
 
 
 def parse(data: bytes, name: str = "memory") -> Gguf:
@@ -124,6 +125,8 @@ def test_quant_table_matches_the_gguf_package():
     for quant in QUANTS.values():
         kind = reference.GGMLQuantizationType(quant.ggml_type)
         assert kind.name == quant.name
+        if quant.name == "Q8_1":  # the package counts two f32 per block; ggml-common.h has two f16
+            continue
         assert reference.GGML_QUANT_SIZES[kind] == (quant.block_size, quant.block_bytes)
 
 
@@ -226,7 +229,7 @@ def test_getters_name_key_value_and_what_is_allowed(getter):
         getattr(Gguf(name="m.gguf"), getter)("k")
     assert e.value.field == "metadata k" and str(e.value).startswith("m.gguf: ")
     for bad in bads:
-        with pytest.raises(GgufError, match="k is .*; allowed: "):
+        with pytest.raises(GgufError, match=r"k is .*; allowed: "):
             getattr(Gguf(metadata={"k": bad}), getter)("k", default=None)
 
 
@@ -251,8 +254,8 @@ def test_default_model_parses_in_well_under_a_second_and_little_memory(model_pat
     assert gguf.data_offset == 1785664 and gguf.size == 98362432
     del gguf
     tracemalloc.start()
-    gguf = asyncio.run(read_gguf(source))
+    kept_alive = asyncio.run(read_gguf(source))
     kept, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     source.close()
-    assert kept < 2 << 20 and peak < 4 << 20
+    assert len(kept_alive.tensors) == 272 and kept < 2 << 20 and peak < 4 << 20
