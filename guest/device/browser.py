@@ -66,6 +66,7 @@ class BrowserGpu:
         self.adapter = AdapterInfo(**info, backend="webgpu")
         self.memory_used = 0
         self._closed = False
+        self.buffers_created = 0
 
     @classmethod
     async def open(cls, *, memory_budget: int | None = None) -> "BrowserGpu":
@@ -106,6 +107,7 @@ class BrowserGpu:
         except JsException as e:
             raise error_from(e) from None
         self.memory_used += size
+        self.buffers_created += 1
         return BrowserBuffer(js, size, label)
 
     def write(self, dst: BrowserBuffer, offset: int, data: bytes) -> None:
