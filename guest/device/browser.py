@@ -65,6 +65,7 @@ class BrowserGpu:
         }
         self.adapter = AdapterInfo(**info, backend="webgpu")
         self.memory_used = 0
+        self._closed = False
         self.buffers_created = 0
 
     @classmethod
@@ -154,8 +155,10 @@ class BrowserGpu:
         pipeline, messages, error = await self.compile(kernel)
         if pipeline is None:
             texts = [f"{kernel.origin(m.line)}:{m.column} {m.text}" for m in messages if m.type == "error"]
+            if not texts:  # an error of the pipeline as a whole
+                texts = [f"{kernel.lines[0][0] if kernel.lines else kernel.name}: {error}"]
             who = f"adapter: {self.adapter.vendor}/{self.adapter.architecture}"
-            raise ShaderError("\n".join(texts or [f"{kernel.name}: {error}"]) + f" ({who})")
+            raise ShaderError("; ".join(texts) + f" ({who})")
         return pipeline
 
     def bind(self, pipeline: BrowserPipeline, buffers: Sequence[BrowserBuffer]) -> Any:
@@ -225,12 +228,14 @@ class BrowserGpu:
         self._js.free(to_js([b.js for b in live]))
         for b in live:
             b.js = None
-            self.memory_used -= b.nbytes
+            if not self._closed:
+                self.memory_used -= b.nbytes
 
     def close(self) -> None:
         """Give everything back to the browser; any later call raises DeviceError."""
         self._js.close()
         self.memory_used = 0
+        self._closed = True
 
 
 class _Value:

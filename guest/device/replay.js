@@ -27,6 +27,8 @@
     return error;
   }
 
+  const oneLine = (text) => text.trim().replace(/\s*\n\s*/g, " "); // Chromium writes its reasoning on many lines
+
   class Device {
     constructor(adapter, device) {
       this.info = adapter.info ?? {};
@@ -64,7 +66,7 @@
 
     note(error, what) {
       const memory = error instanceof GPUOutOfMemoryError;
-      const why = memory ? "the GPU has no memory left" : error.message;
+      const why = memory ? "the GPU has no memory left" : oneLine(error.message);
       this.fault ??= failure(`${what}: ${why}`, memory ? "LimitError" : "DeviceError");
     }
 
@@ -108,6 +110,7 @@
     }
 
     free(buffers) {
+      if (!buffers.length) return;
       for (const buffer of buffers) buffer.destroy();
       this.queue.submit([]); // memory is given back by the next submit, not by destroy()
     }
@@ -138,13 +141,13 @@
       }
       const compiling = device
         .createComputePipelineAsync({ label, layout: pipelineLayout, compute: { module, entryPoint: "main", constants } })
-        .then((pipeline) => ({ pipeline, error: "" }), (error) => ({ pipeline: null, error: error.message }));
+        .then((pipeline) => ({ pipeline, error: "" }), (error) => ({ pipeline: null, error: oneLine(error.message) }));
       try {
         const { messages } = await module.getCompilationInfo();
         const invalid = await scope;
         let { pipeline, error } = await compiling;
         this.alive();
-        if (invalid) [pipeline, error] = [null, invalid.message];
+        if (invalid) [pipeline, error] = [null, oneLine(invalid.message)];
         const lines = messages.map((m) => [m.type, m.lineNum, m.linePos, m.message]);
         return { pipeline, layout, messages: lines, error };
       } catch (error) {

@@ -11,7 +11,8 @@
   const STEP = 4 << 20; // bytes that must arrive within STALL_MS
   const STALL_MS = 60_000;
   const MAX_SKIP = 1 << 20; // a gap between chunks that is read and thrown away rather than asked around
-  const RETRY_MS = [100, 500, 2000]; // waits before a cut connection is opened again
+  const RETRY_MS = [100, 500, 2000]; // waits before a cut connection is opened again …
+  const MIN_PROGRESS = 1 << 20; // … counted anew after this many bytes
 
   function failure(message, retry = false) {
     const error = new Error(message);
@@ -34,12 +35,12 @@
 
   // Fills byte ranges one after the other from a ReadableStream that starts at file position `at`.
   class Stream {
-    constructor(body, at) {
+    constructor(body, at, byob) {
       this.at = at;
       this.rest = null; // bytes that came but were not asked for yet (without BYOB)
+      this.byob = byob;
       try {
-        this.reader = body.getReader({ mode: "byob" });
-        this.byob = true;
+        this.reader = body.getReader(byob ? { mode: "byob" } : undefined);
       } catch {
         this.reader = body.getReader(); // this browser's response bodies are no byte streams: one more copy
         this.byob = false;
@@ -84,6 +85,7 @@
       this.size = size;
       this.stream = null;
       this.buffer = null;
+      this.byob = true;
     }
 
     inside(at, n) {
@@ -92,15 +94,21 @@
       }
     }
 
+    told(error, at, n, failures) {
+      const what = error instanceof TypeError ? `the connection was cut (${error.message})` : error.message;
+      const times = failures ? `, tried ${failures + 1} times` : "";
+      return failure(`${this.name}: ${what} (reading ${n} bytes from ${at}${times})`);
+    }
+
     async chunk(at, n) {
       this.inside(at, n);
       let have = 0;
-      for (let failures = 0; have < n; ) {
+      for (let failures = 0, since = 0; have < n; ) {
         try {
           const next = at + have;
           if (!this.stream?.near(next)) {
             this.stop();
-            this.stream = new Stream(await this.open(next), next);
+            this.stream = new Stream(await this.open(next), next, this.byob);
           }
           if (!(this.buffer?.byteLength >= n)) this.buffer = new ArrayBuffer(Math.max(n, MAX_SKIP));
           const gap = next - this.stream.at; // 0 once something of this chunk is here
@@ -110,11 +118,15 @@
           if (!gap) have += got;
         } catch (error) {
           this.stop();
-          // A failed read may have taken the buffer, and what was in it, along.
-          if (this.buffer?.detached !== false) [this.buffer, have] = [null, 0];
+          if (have >= since + MIN_PROGRESS) failures = 0;
           if (!this.again(error) || failures >= RETRY_MS.length) {
-            throw failure(`${this.name}: ${error.message} (reading ${n} bytes from ${at}, tried ${failures + 1} times)`);
+            throw this.told(error, at, n, failures);
           }
+          // A BYOB read that fails takes the buffer along with all that was in it. Where connections are
+          // cut, the plain reader keeps what it has: with a cut every few MiB the other would never end.
+          this.byob = false;
+          if (this.buffer?.detached !== false) [this.buffer, have] = [null, 0];
+          since = have;
           await new Promise((resolve) => setTimeout(resolve, RETRY_MS[failures++]));
         }
       }
@@ -203,10 +215,10 @@
 
     // The size where another origin's server hides Content-Range: Content-Length is never hidden.
     async length() {
-      const { headers, ok } = await fetch(this.name, { method: "HEAD", cache: "no-store" });
-      const length = headers.get("Content-Length");
-      if (!ok || !length) {
-        throw failure("its size is unknown: the server must send Access-Control-Expose-Headers: Content-Range");
+      const response = await fetch(this.name, { method: "HEAD", cache: "no-store" }).catch(() => null);
+      const length = response?.ok ? response.headers.get("Content-Length") : null;
+      if (!length) {
+        throw failure("its size is hidden: the server must send Access-Control-Expose-Headers: Content-Range");
       }
       return Number(length);
     }
@@ -231,7 +243,7 @@
           return bytes;
         } catch (error) {
           if (!this.again(error) || failures >= RETRY_MS.length) {
-            throw failure(`${this.name}: ${error.message} (reading ${n} bytes from ${at})`);
+            throw this.told(error, at, n, failures);
           }
           await new Promise((resolve) => setTimeout(resolve, RETRY_MS[failures]));
         }
