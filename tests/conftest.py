@@ -1,0 +1,104 @@
+"""Fixtures of all tests: fixed random numbers, no silent numpy errors, and what the markers need.
+
+A test marked `gpu`, `browser` or `model` is skipped with the reason where the thing is missing, and fails
+there when CI is set: a pipeline that tests less than it says is worse than one that is red.
+"""
+
+import functools
+import importlib.util
+import os
+import random
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # `import tiny_gguf` in any test
+
+MODEL_VARIABLE = "PAGELM_TEST_MODEL"
+CHROMIUM_VARIABLE = "PAGELM_CHROMIUM"
+
+
+@functools.cache
+def missing_gpu() -> str:
+    """Why there is no WebGPU adapter natively, or an empty string."""
+    if importlib.util.find_spec("wgpu") is None:
+        return "wgpu is not installed"
+    import wgpu
+
+    try:
+        adapter = wgpu.gpu.request_adapter_sync(power_preference="high-performance")
+    except Exception as e:  # the message is what the test run shows; nothing is hidden by it
+        return f"wgpu finds no adapter: {e}"
+    return "" if adapter else "wgpu finds no adapter"
+
+
+@functools.cache
+def missing_browser() -> str:
+    """Why there is no Chromium to drive, or an empty string."""
+    if importlib.util.find_spec("playwright") is None:
+        return "playwright is not installed"
+    if os.environ.get(CHROMIUM_VARIABLE):
+        found = Path(os.environ[CHROMIUM_VARIABLE]).is_file()
+        return "" if found else f"{CHROMIUM_VARIABLE} names no file"
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    return "" if any(map(shutil.which, names)) else f"no Chromium found; set {CHROMIUM_VARIABLE}"
+
+
+def default_model() -> Path | None:
+    """The default model's file: what MODEL_VARIABLE names, else where the set-up keeps it."""
+    if os.environ.get(MODEL_VARIABLE):
+        return Path(os.environ[MODEL_VARIABLE])
+    if importlib.util.find_spec("pagelm.host.models") is None:
+        return None
+    from pagelm.host import models
+
+    path: Path | None = models.cached("smollm2")
+    return path
+
+
+@functools.cache
+def missing_model() -> str:
+    """Why the default model is not there, or an empty string."""
+    path = default_model()
+    if path is None or not path.is_file():
+        return f"the default model is not here ({path}); run `make setup` or set {MODEL_VARIABLE}"
+    return ""
+
+
+MISSING = {"gpu": missing_gpu, "browser": missing_browser, "model": missing_model}
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for name, missing in MISSING.items():
+        if item.get_closest_marker(name) is None:
+            continue
+        if reason := missing():
+            if os.environ.get("CI", "").lower() in ("1", "true"):
+                pytest.fail(f"CI is set and {reason}", pytrace=False)
+            pytest.skip(reason)
+
+
+@pytest.fixture(autouse=True)
+def _deterministic_and_loud():
+    random.seed(1)
+    np.random.seed(1)
+    before = np.seterr(all="raise")
+    yield
+    np.seterr(**before)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Random numbers that are the same in every run."""
+    return np.random.default_rng(1)
+
+
+@pytest.fixture(scope="session")
+def model_path() -> Path:
+    """The default model's file; mark the test `model`."""
+    path = default_model()
+    assert path is not None
+    return path
