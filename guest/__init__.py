@@ -7,4 +7,51 @@ engine, devices) is importable by module name. Standard library only: the packag
 if __name__ != "pagelm":
     raise ImportError("this folder is the package 'pagelm'; run: pip install -e .")
 
+from collections.abc import Callable
+from typing import Any
+
+from .cancel import Cancel
+from .device import Gpu, Limits, Source
+from .engine import Model
+from .errors import PagelmError
+from .generation import Generation
+from .kernels import shaders
+from .loading import load_model
+from .metrics import Progress
+
 __version__ = "0.1.0"
+__all__ = ["Cancel", "Generation", "Limits", "Model", "PagelmError", "Progress", "load", "shaders"]
+
+
+async def load(
+    source: str | bytes | Source | Any,
+    *,
+    gpu: Gpu | None = None,
+    n_ctx: int | None = None,
+    memory_budget: int | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    cancel: Cancel | None = None,
+) -> Model:
+    """Load a GGUF model onto the GPU.
+
+    `source`: a URL or a path, the file's bytes, a `File` or `Blob` of the page, or any `Source`.
+    `gpu`: the device to use; by default the page's WebGPU in Pyodide, wgpu-py elsewhere.
+    `n_ctx`: tokens of context; by default the model's own, at most 2048.
+    `memory_budget`: bytes of GPU memory the model may take; refused before the first upload if it needs more.
+    `on_progress` is called with a `Progress` as bytes arrive and kernels compile.
+
+    Raises: PagelmError subclasses that name what was found and what to do.
+    """
+    from .device.default import open_gpu, open_source
+
+    opened = await open_source(source)
+    try:
+        device = gpu if gpu is not None else await open_gpu(memory_budget=memory_budget)
+        try:
+            return await load_model(device, opened, n_ctx=n_ctx, on_progress=on_progress, cancel=cancel)
+        except BaseException:
+            if gpu is None:
+                device.close()
+            raise
+    finally:
+        opened.close()

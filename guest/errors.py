@@ -70,3 +70,7 @@ class Cancelled(PagelmError):
 
 class BusyError(PagelmError):
     """A second call reached an engine that is still generating."""
+
+
+class PromptError(PagelmError):
+    """The prompt is empty or holds a token id that the model does not have."""

@@ -136,6 +136,7 @@ class Gpu(Protocol):
     limits: Limits
     adapter: AdapterInfo
     memory_used: int  # bytes in live buffers
+    buffers_created: int  # since the device was opened
 
     def buffer(self, nbytes: int, label: str) -> Buffer:
         """A zeroed storage buffer. Sizes are rounded up to 4 bytes. Raises LimitError past a limit."""

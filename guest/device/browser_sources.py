@@ -1,0 +1,49 @@
+"""Byte sources of the browser: a URL read with Range requests, and a File or Blob.
+
+`read` is for the header. The weights go by `reader`, the JavaScript object of streams.js that
+`BrowserGpu.upload` hands on to its own JavaScript half: those bytes never become Python objects.
+"""
+
+from typing import Any
+
+from pyodide.ffi import JsException
+
+from .browser import error_from, script
+
+
+class _ReaderSource:
+    """What both have in common. `reader`, `name` and `size`: see streams.js."""
+
+    def __init__(self, reader: Any) -> None:
+        self.reader = reader
+        self.name = str(reader.name)
+        self.size = int(reader.size)
+
+    async def read(self, at: int, nbytes: int) -> bytes:
+        try:
+            data: bytes = (await self.reader.read(at, nbytes)).to_bytes()
+        except JsException as e:
+            raise error_from(e) from None
+        return data
+
+    def close(self) -> None:
+        self.reader.close()
+
+
+class UrlSource(_ReaderSource):
+    """A file on a server that answers Range requests. A relative URL is relative to the page or worker."""
+
+    @classmethod
+    async def open(cls, url: str) -> "UrlSource":
+        """Ask for the size. Raises SourceError: no server, no CORS permission, no such file, no Range."""
+        try:
+            return cls(await script("streams.js").openUrl(url))
+        except JsException as e:
+            raise error_from(e) from None
+
+
+class BlobSource(_ReaderSource):
+    """A JavaScript File or Blob, such as a file picker gives."""
+
+    def __init__(self, blob: Any) -> None:
+        super().__init__(script("streams.js").openBlob(blob))

@@ -1,0 +1,312 @@
+"""Prefill, decode, generate: the only file that knows the order of things once a model is loaded.
+
+A pass is recorded once and replayed. The state that changes from token to token lives on the GPU, so the
+submit of the next token goes out before the previous token has come back (`generation.DEPTH`).
+"""
+
+import time
+from array import array
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from .cancel import Cancel
+from .device import AdapterInfo, Buffer, Gpu
+from .errors import BusyError, ContextFull, NumericError, PagelmError, PromptError
+from .generation import Generation
+from .gguf import Gguf
+from .hparams import HParams
+from .metrics import Stats, Timing
+from .program import STATE_NEXT, STATE_TOKENS, TOKEN_TILE, Op, Program, kv_bucket, padded
+from .tokenizer import Tokenizer
+from .weights import MemoryPlan
+
+SUBMIT_TARGET_S = 0.25  # a piece of a prompt is sized to take about this long
+NO_TOKEN = 0xFFFFFFFF  # argmax found NaN only
+
+
+class Model:
+    """A model in GPU memory, its tokenizer and its cache. Made by `pagelm.load`."""
+
+    def __init__(self, gpu: Gpu, gguf: Gguf, hp: HParams, tokenizer: Tokenizer, plan: MemoryPlan) -> None:
+        self.gguf = gguf
+        self.hparams = hp
+        self.tokenizer = tokenizer
+        self.plan = plan
+        self.n_ctx = plan.n_ctx
+        self.stats = Stats()
+        self.timing = Timing()
+        self._gpu = gpu
+        self._buffers: dict[str, Buffer] = {}
+        self._prompt: Program
+        self._decode: Program
+        self._n_past = 0
+        self._unfed: list[int] = []  # the last token generated: shown, but not yet in the cache
+        self._piece = TOKEN_TILE  # prompt tokens in the next submit
+        self._last_ops: tuple[Op, ...] = ()
+        self._last_rows = 0
+        self._busy = False
+        self._generation: Generation | None = None
+        self._in_flight: deque[Awaitable[int]] = deque()
+
+    # ---- what the model is ------------------------------------------------------------------------------
+
+    @property
+    def adapter(self) -> AdapterInfo:
+        return self._gpu.adapter
+
+    @property
+    def position(self) -> int:
+        """Tokens in the cache."""
+        return self._n_past
+
+    @property
+    def memory_used(self) -> int:
+        """Bytes of GPU memory in live buffers."""
+        return self._gpu.memory_used
+
+    def labels(self) -> list[str]:
+        """Names of the steps of a prompt's pass, in order; each can be given as `stop`."""
+        return list(dict.fromkeys(op.label for op in self._prompt.ops))
+
+    def encode_prompt(self, prompt: str | Sequence[int]) -> list[int]:
+        """Ids of a prompt: special tokens in it parsed, BOS where the metadata asks for it.
+
+        Raises: PromptError for an empty prompt or an id outside the vocabulary.
+        """
+        ids = self.tokenizer.encode(prompt, add_special=True) if isinstance(prompt, str) else list(prompt)
+        if not ids:
+            raise PromptError("the prompt is empty; give at least one token to go on from")
+        for token in ids:
+            if not 0 <= token < self.hparams.n_vocab:
+                raise PromptError(
+                    f"token id {token} in the prompt; the model has ids 0 to {self.hparams.n_vocab - 1}"
+                )
+        return ids
+
+    # ---- generation -------------------------------------------------------------------------------------
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        max_tokens: int = 128,
+        *,
+        ignore_eos: bool = False,
+        append: bool = False,
+        emit: Callable[[str], object] | None = None,
+        cancel: Cancel | None = None,
+    ) -> Generation:
+        """Greedy text, token by token: iterate over the result for pieces, or `await result.run()`.
+
+        The prompt starts from an empty cache, or with `append` goes on where the last call ended. It ends
+        after `max_tokens`, at an end token (not emitted; `ignore_eos` goes on past it), when `emit` returns
+        False, when `cancel` is cancelled, or when the context is full; `stop_reason` says which.
+
+        Raises (when iterated): PromptError, ContextFull (the prompt alone does not fit), BusyError,
+        NumericError, DeviceError.
+        """
+        if self._generation is not None:
+            self._generation.abandon()
+        self._generation = Generation(
+            self,
+            prompt,
+            max_tokens,
+            ignore_eos=ignore_eos,
+            append=append,
+            emit=emit,
+            cancel=cancel or Cancel(),
+        )
+        return self._generation
+
+    async def prefill_logits(
+        self, prompt: str | Sequence[int], *, append: bool = False, stop: str | None = None
+    ) -> "array[float]":
+        """Logits of the prompt's last token, (n_vocab,) f32.
+
+        With `stop` the pass ends after the step of that label ("blk.3.ffn_residual" = after 4 layers) and
+        the result is that step's output for the last token.
+        """
+        ids = self._begin(prompt, append)
+        if stop is not None and stop not in self.labels():
+            raise PagelmError(f"no step is labelled {stop!r}; labels() lists them")
+        with self._working():
+            first = await self._prefill(ids, Cancel(), stop=stop)
+            if first is not None:
+                await first
+            return await self._values(self._last_ops[-1].buffers[-1] if stop else "logits", None)
+
+    async def trace(
+        self, prompt: str | Sequence[int], n: int, forced: Sequence[int] | None = None
+    ) -> AsyncIterator[tuple[int, "array[float]"]]:
+        """`n` steps from an empty cache through the decode program: (id argmax chose, logits) of each.
+
+        `forced` gives the ids to go on with instead of the chosen ones.
+        """
+        ids = self._begin(prompt, append=False)
+        self._check_room(len(ids) + n - 1)
+        with self._working():
+            value = await self._token(await self._prefill(ids, Cancel()))
+            for step in range(n):
+                yield value, await self._values("logits", None)
+                if step + 1 < n:
+                    if forced is not None:
+                        self._gpu.write(
+                            self._buffers["state"], STATE_TOKENS, array("I", [forced[step]]).tobytes()
+                        )
+                    value = await self._token(self._submit_decode())
+
+    async def peek(self, name: str, n: int | None = None) -> "array[float]":
+        """The first `n` values (default all) of the last token's row of an activation after the last pass.
+
+        `name`: x (residual stream), h (normed), q, k, v, att, o, gate, up, act, logits.
+        """
+        with self._working():
+            return await self._values(name, n)
+
+    def reset(self) -> None:
+        """Forget the context; the next prompt starts at position 0."""
+        self._n_past = 0
+        self._unfed = []
+
+    async def close(self) -> None:
+        """Free all GPU memory of this model."""
+        await self._drain()
+        self._gpu.free(*self._buffers.values())
+        self._buffers.clear()
+        self._gpu.close()
+
+    # ---- steps, used by Generation ----------------------------------------------------------------------
+
+    def _begin(self, prompt: str | Sequence[int], append: bool) -> list[int]:
+        """Ids to feed for this prompt, the cache being at the position where they go."""
+        ids = self.encode_prompt(prompt) if not append else [*self._unfed, *self._appended(prompt)]
+        if not append:
+            self.reset()
+        self._check_room(len(ids))
+        return ids
+
+    def _appended(self, prompt: str | Sequence[int]) -> list[int]:
+        if not isinstance(prompt, str):
+            return self.encode_prompt(prompt)
+        return self.encode_prompt(self.tokenizer.encode(prompt) if self._n_past else prompt)
+
+    def _check_room(self, n: int) -> None:
+        if self._n_past + n > self.n_ctx:
+            raise ContextFull(
+                f"{n} tokens after {self._n_past} in the cache do not fit the context of {self.n_ctx};"
+                " load with a larger n_ctx or shorten the prompt",
+                n_ctx=self.n_ctx,
+            )
+
+    async def _prefill(
+        self, ids: Sequence[int], cancel: Cancel, stop: str | None = None
+    ) -> Awaitable[int] | None:
+        """Feed `ids` in pieces; the last one's submit reads the first token back (unless it stops early).
+
+        Raises: Cancelled, with the cache as it was before.
+        """
+        await self._drain()
+        before, state = self._n_past, self._buffers["state"]
+        first_token: Awaitable[int] | None = None
+        layers_end = stop or f"blk.{self.hparams.n_layer - 1}.ffn_residual"
+        at = 0
+        try:
+            while at < len(ids):
+                cancel.check("reading the prompt")
+                piece = ids[at : at + self._piece]
+                self._gpu.write(state, 0, array("I", [self._n_past, len(piece), 0, 0, *piece]).tobytes())
+                start = time.perf_counter()
+                at += len(piece)
+                last = at == len(ids)
+                until = stop if last else layers_end
+                size = TOKEN_TILE
+                while size < len(piece):
+                    size *= 2
+                recording = self._prompt.recording(size, kv_bucket(self._n_past + size, self.n_ctx), until)
+                self._last_ops, self._last_rows = self._prompt.until(until), len(piece)
+                self._count(len(self._last_ops))
+                if last and stop is None:
+                    first_token = self._gpu.submit(recording, (state, STATE_NEXT))
+                else:
+                    self._gpu.submit(recording)
+                    await self._gpu.idle()
+                    self._resize(time.perf_counter() - start)
+                self._n_past += len(piece)
+        except BaseException:
+            self._n_past = before
+            raise
+        self._unfed = []
+        return first_token
+
+    def _resize(self, seconds: float) -> None:
+        """Let the next piece of a prompt take about SUBMIT_TARGET_S, doubling or halving at most once."""
+        if seconds < SUBMIT_TARGET_S / 2:
+            self._piece = min(self._piece * 2, self.plan.n_batch)
+        elif seconds > SUBMIT_TARGET_S:
+            self._piece = max(self._piece // 2, TOKEN_TILE)
+
+    def _submit_decode(self) -> Awaitable[int]:
+        """Send the next token's pass; nothing is built unless the context outgrows its grid."""
+        t0 = time.perf_counter()
+        recording = self._decode.recording(1, kv_bucket(self._n_past + 1, self.n_ctx))
+        t1 = time.perf_counter()
+        value = self._gpu.submit(recording, (self._buffers["state"], STATE_NEXT))
+        self.timing.record_s += t1 - t0
+        self.timing.submit_s += time.perf_counter() - t1
+        self._n_past += 1
+        self._last_ops, self._last_rows = self._decode.ops, 1
+        self._count(len(self._decode.ops))
+        assert value is not None
+        return value
+
+    async def _token(self, pending: Awaitable[int] | None) -> int:
+        assert pending is not None
+        value = await pending
+        if value == NO_TOKEN:
+            raise NumericError(
+                f"every logit at position {self._n_past} is NaN; `pagelm check` finds the first bad step"
+            )
+        return value
+
+    async def _drain(self) -> None:
+        """Let submits whose tokens nobody wants come back, so that no read-back slot stays taken."""
+        while self._in_flight:
+            await self._in_flight.popleft()
+
+    def _count(self, dispatches: int) -> None:
+        self.stats.submits += 1
+        self.stats.dispatches += dispatches
+        self.stats.memory_bytes = self._gpu.memory_used
+
+    async def _values(self, name: str, n: int | None) -> "array[float]":
+        widths = {
+            **dict.fromkeys(("x", "h", "o", "last"), self.hparams.n_embd),
+            **dict.fromkeys(("q", "att"), self.hparams.n_embd_q),
+            **dict.fromkeys(("k", "v"), self.hparams.n_embd_kv),
+            **dict.fromkeys(("gate", "up", "act"), self.hparams.n_ff),
+            "logits": self.hparams.n_vocab,
+            "scores": self.hparams.n_head * self.n_ctx,
+        }
+        writers = [op for op in self._last_ops if name in op.buffers[-1:]]
+        if name not in widths or not writers:
+            known = ", ".join(w for w in widths if any(w in op.buffers[-1:] for op in self._last_ops))
+            raise PagelmError(
+                f"nothing named {name!r} was computed by the last pass; there is: {known or 'nothing'}"
+            )
+        row = self._last_rows - 1 if writers[-1].per_token else 0
+        width = widths[name]
+        stride = width if name in ("logits", "scores") else padded(width)
+        count = width if n is None else max(0, min(n, width))
+        data = await self._gpu.read(self._buffers[name], 4 * row * stride, 4 * count) if count else b""
+        return array("f", data)
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Marks the model as busy. Raises: BusyError when it is already."""
+        if self._busy:
+            raise BusyError("the model is at work on another call; wait for it or cancel it first")
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False

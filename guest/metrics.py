@@ -1,0 +1,57 @@
+"""What a model counts and times while it loads and runs."""
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """`done` of `total` in a phase of loading: bytes of "header" or "weights", count of "kernels"."""
+
+    phase: str
+    done: int
+    total: int
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counts since the model was loaded or `reset_stats` was called."""
+
+    submits: int = 0
+    dispatches: int = 0
+    tokens: int = 0
+    prompt_tokens: int = 0
+    buffers_created_in_decode: int = 0
+    bytes_read_back_per_token: int = 4
+    memory_bytes: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class Timing:
+    """Seconds by phase. Prefill ends with the first token; decode is everything after it."""
+
+    load_s: float = 0.0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    record_s: float = 0.0
+    submit_s: float = 0.0
+    wait_s: float = 0.0
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+
+    def as_dict(self) -> dict[str, float]:
+        """The split as the command line prints it; rates are 0 where nothing was measured."""
+        per_token = 1e3 / self.decode_tokens if self.decode_tokens else 0.0
+        return {
+            "load_s": self.load_s,
+            "prefill_s": self.prefill_s,
+            "decode_s": self.decode_s,
+            "prefill_tok_s": self.prefill_tokens / self.prefill_s if self.prefill_s else 0.0,
+            "decode_tok_s": self.decode_tokens / self.decode_s if self.decode_s else 0.0,
+            "record_ms_per_token": self.record_s * per_token,
+            "submit_ms_per_token": self.submit_s * per_token,
+            "wait_ms_per_token": self.wait_s * per_token,
+            "host_ms_per_token": (self.decode_s - self.wait_s) * per_token,
+        }

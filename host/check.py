@@ -1,0 +1,268 @@
+"""Is a device's arithmetic right? Its logits against the numpy oracle's, and where the first error arises.
+
+The device generates freely; the oracle is fed the same ids and its logits are compared step by step. When
+they differ, the pass is stopped after one step after another until the first wrong one is found.
+"""
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from pagelm.errors import NumericError, PagelmError
+from pagelm.host.cpu_lm import DEFAULT_N_CTX, local_file
+from pagelm.host.lm import Lm
+from pagelm.host.oracle import Oracle
+from pagelm.host.terminal import read_text
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MAX_REL = 1e-5  # of the largest logit: the rule for float32 against float32
+STEPS = 32
+
+# Varied on purpose: scripts of 1 to 4 bytes a character, digits, code, white space, special tokens,
+# repetition, one token, and more tokens than go into one submit.
+PROMPTS = (
+    "The capital of France is",
+    "Once upon a time there was a small robot who",
+    "def fibonacci(n):\n    if n < 2:\n        return n\n    return",
+    "1, 1, 2, 3, 5, 8, 13, 21,",
+    "Die Hauptstadt von Österreich heißt",
+    "日本の首都は",
+    "🙂🙃🙂🙃",
+    "<|im_start|>user\nWhy is the sky blue?<|im_end|>\n<|im_start|>assistant\n",
+    "the the the the the the the the the the",
+    "\n",
+    '{"name": "Ada", "born": 1815, "languages": ["English", "French"',
+    "Water boils at a temperature that depends on the pressure of the air around it. At sea level that is "
+    "one hundred degrees Celsius; on a high mountain, where the air is thinner, it is a good deal less, so "
+    "that eggs and potatoes take longer to cook. A pressure cooker turns this around:",
+)
+
+# Which activation a step leaves behind, by the last part of its label; the others leave none with a name.
+ACTIVATIONS = {
+    "embed": "x",
+    "attn_norm": "h",
+    "attn_q": "q",
+    "attn_k": "k",
+    "attn_v": "v",
+    "rope_q": "q",
+    "rope_k": "k",
+    "attn_values": "att",
+    "attn_output": "o",
+    "attn_residual": "x",
+    "ffn_norm": "h",
+    "ffn_gate": "gate",
+    "ffn_up": "up",
+    "swiglu": "act",
+    "ffn_down": "o",
+    "ffn_residual": "x",
+    "output_norm": "h",
+    "output": "logits",
+}
+
+
+class Reference(Protocol):
+    """What is asked of the oracle; see host/oracle/model.py."""
+
+    def reset(self) -> None: ...
+    def forward(
+        self, ids: Sequence[int], n_layers: int | None = None, trace: dict[str, Any] | None = None
+    ) -> "NDArray[np.float32]": ...
+
+
+@dataclass(frozen=True, slots=True)
+class FirstBad:
+    """The first step whose result is off: its layer (None outside the layers), operation and error."""
+
+    layer: int | None
+    op: str
+    rel: float
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One prompt: the worst relative difference of a step's logits, and the step; and whether ids agree."""
+
+    prompt: str
+    prompt_tokens: int
+    ids: list[int]
+    max_rel_logit_diff: float
+    worst_step: int
+    ids_equal: bool
+
+    def is_ok(self, tolerance: float) -> bool:
+        return self.ids_equal and self.max_rel_logit_diff <= tolerance
+
+
+def rel_diff(got: "NDArray[Any]", want: "NDArray[Any]") -> float:
+    """max |got - want| / max |want|; infinite when anything is not finite or the shapes differ."""
+    if got.shape != want.shape or not np.isfinite(got).all():
+        return float("inf")
+    scale = float(np.abs(want).max(initial=0.0))
+    diff = float(np.abs(got.astype(np.float64) - want.astype(np.float64)).max(initial=0.0))
+    return diff / scale if scale else (0.0 if diff == 0.0 else float("inf"))
+
+
+async def check(
+    lm: Lm,
+    oracle: Reference,
+    prompts: Sequence[str] = PROMPTS,
+    *,
+    steps: int = STEPS,
+    tolerance: float = MAX_REL,
+    say: Callable[[str], object] = lambda line: None,
+) -> dict[str, Any]:
+    """Compare `steps` greedy steps after each prompt; on failure find the first bad step of a pass.
+
+    Returns ok, prompts, steps, max_rel_logit_diff, ids_equal, first_bad (or None) and cases.
+    """
+    cases = []
+    say(f"{'rel diff':>9}  {'tokens':>7}  ids     prompt   ({lm.device}, {steps} steps each)")
+    for prompt in prompts:
+        cases.append(case := await compare(lm, oracle, prompt, steps))
+        ids = "equal" if case.ids_equal else "DIFFER"
+        say(f"{case.max_rel_logit_diff:9.2e}  {case.prompt_tokens:7}  {ids:6}  {shortened(prompt)}")
+    worst = max(cases, key=lambda case: (not case.is_ok(tolerance), case.max_rel_logit_diff))
+    ok = worst.is_ok(tolerance)
+    first_bad = None
+    if not ok:
+        say("looking for the first step that is off …")
+        ids = await lm.encode(worst.prompt)
+        ids += worst.ids[: worst.worst_step]
+        first_bad = await find_first_bad(lm, oracle, ids, tolerance) or _only_in_decode(worst)
+    say(_verdict(worst, first_bad, tolerance))
+    return {
+        "ok": ok,
+        "prompts": len(cases),
+        "steps": steps,
+        "tolerance": tolerance,
+        "max_rel_logit_diff": max(case.max_rel_logit_diff for case in cases),
+        "ids_equal": all(case.ids_equal for case in cases),
+        "first_bad": asdict(first_bad) if first_bad else None,
+        "cases": [asdict(case) for case in cases],
+    }
+
+
+def _verdict(worst: Compared, first_bad: FirstBad | None, tolerance: float) -> str:
+    """The result in a line."""
+    off = f"{worst.max_rel_logit_diff:.2e} of the largest logit (allowed {tolerance:g})"
+    if first_bad is None:
+        return f"ok: largest difference {off}"
+    layer = "" if first_bad.layer is None else f"layer {first_bad.layer}, "
+    return (
+        f"WRONG: {off} after {shortened(worst.prompt)}; first bad step: {layer}{first_bad.op}, "
+        f"off by {first_bad.rel:.2e}"
+    )
+
+
+def shortened(prompt: str) -> str:
+    return repr(prompt if len(prompt) <= 48 else prompt[:47] + "…")
+
+
+def _only_in_decode(case: Compared) -> FirstBad:
+    """A prompt's pass over the same ids is right: what is wrong happens in the pass for one token alone."""
+    return FirstBad(None, "decode", case.max_rel_logit_diff)
+
+
+async def compare(lm: Lm, oracle: Reference, prompt: str, steps: int) -> Compared:
+    """The device's free greedy run against the oracle on the same ids."""
+    ids = await lm.encode(prompt)
+    oracle.reset()
+    feed, chosen = ids, []
+    worst, worst_step, ids_equal = -1.0, 0, True
+    try:
+        async for token, logits in _exactly(lm.trace(ids, steps), steps):
+            want = oracle.forward(feed)
+            rel = rel_diff(logits, want)
+            if rel > worst:
+                worst, worst_step = rel, len(chosen)
+            ids_equal &= token == int(want.argmax())
+            chosen.append(token)
+            feed = [token]
+    except NumericError:  # all NaN: as wrong as can be, and just what the search is for
+        worst, worst_step, ids_equal = float("inf"), len(chosen), False
+    return Compared(prompt, len(ids), chosen, worst, worst_step, ids_equal)
+
+
+async def _exactly(trace: AsyncIterator[Any], n: int) -> AsyncIterator[Any]:
+    """Pass a trace through, and do not take fewer steps for agreement."""
+    seen = 0
+    async for step in trace:
+        seen += 1
+        yield step
+    if seen != n:
+        raise PagelmError(f"the device gave {seen} of {n} steps; the context is too small for the comparison")
+
+
+async def find_first_bad(
+    lm: Lm, oracle: Reference, ids: Sequence[int], tolerance: float = MAX_REL
+) -> FirstBad | None:
+    """The first step of a pass over `ids` whose result is off by more than `tolerance`, or None.
+
+    The residual stream carries an error on to the end, so the layer is found by bisection. Within it not
+    every step depends on the one before, so its steps are tried in order.
+    """
+    want: dict[str, NDArray[np.float32]] = {}
+    oracle.reset()
+    oracle.forward(list(ids), trace=want)
+    labels = [label for label in await lm.labels() if label in want and _op(label) in ACTIVATIONS]
+
+    async def error(label: str) -> float:
+        got = await lm.values(ids, label, ACTIVATIONS[_op(label)])
+        return rel_diff(got.reshape(-1), want[label].reshape(-1))
+
+    chain = [i for i, label in enumerate(labels) if ACTIVATIONS[_op(label)] in ("x", "logits")]
+    if not chain or await error(labels[chain[-1]]) <= tolerance:
+        return None
+    low, high = 0, len(chain) - 1  # chain[high] is bad; all below chain[low] are good
+    while low < high:
+        middle = (low + high) // 2
+        if await error(labels[chain[middle]]) > tolerance:
+            high = middle
+        else:
+            low = middle + 1
+    start = chain[low - 1] + 1 if low else 0
+    for label in labels[start : chain[low] + 1]:
+        rel = await error(label)
+        if rel > tolerance:
+            return FirstBad(_layer(label), _op(label), rel)
+    return None
+
+
+def _op(label: str) -> str:
+    return label.rpartition(".")[2]
+
+
+def _layer(label: str) -> int | None:
+    return int(label.split(".")[1]) if label.startswith("blk.") else None
+
+
+@asynccontextmanager
+async def oracle_of(model: str, n_ctx: int | None) -> AsyncIterator[Oracle]:
+    """The numpy oracle for a model given as a URL (copied here for as long) or a path."""
+    with ExitStack() as stack:
+        path = await local_file(model, stack)
+        yield Oracle(path, n_ctx=n_ctx or DEFAULT_N_CTX)
+
+
+def read_prompts(path: Path) -> list[str]:
+    """Prompts from a file: a JSON list of strings, or one prompt a line (empty lines are none)."""
+    text = read_text(path)
+    if text.lstrip().startswith("["):
+        try:
+            prompts = json.loads(text)
+        except ValueError as e:
+            raise PagelmError(f"{path}: begins like a JSON list, but is none: {e}") from e
+        if not all(isinstance(p, str) and p for p in prompts):
+            raise PagelmError(f"{path}: every element of the list must be a string that is not empty")
+    else:
+        prompts = [line for line in text.splitlines() if line.strip()]
+    if not prompts:
+        raise PagelmError(f"{path}: no prompts in it")
+    return prompts

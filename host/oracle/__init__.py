@@ -1,0 +1,3 @@
+"""The numpy reference: the same models on the CPU, sharing no arithmetic with the guest."""
+
+from pagelm.host.oracle.model import Oracle as Oracle

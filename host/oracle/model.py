@@ -1,0 +1,210 @@
+"""The llama forward pass on the CPU: the reference that every other device is held to.
+
+Two arithmetics run the same pass: `Float32` (float32 activations on dequantised weights, float32 cache),
+which pagelm's GPU engine must match, and `GgmlExact` (exact.py): what llama.cpp's CPU backend computes.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pagelm.errors import ContextFull, PagelmError, TokenizerError
+from pagelm.host.oracle import ops
+from pagelm.host.oracle.half import F32
+from pagelm.host.oracle.weights import Weights
+
+BATCH = 256  # rows per pass: bounds the memory of long prompts, never the result
+Trace = dict[str, F32]
+
+LAYER_LABELS = (
+    "attn_norm attn_q attn_k attn_v rope_q rope_k kv_store attn_scores attn_softmax attn_values attn_output "
+    "attn_residual ffn_norm ffn_gate ffn_up swiglu ffn_down ffn_residual"
+).split()
+
+
+def labels(n_layer: int) -> list[str]:
+    """Every activation that a trace can hold, in the order of computation."""
+    layers = [f"blk.{i}.{op}" for i in range(n_layer) for op in LAYER_LABELS]
+    return ["embed", *layers, "output_norm", "output", "argmax"]
+
+
+class Arithmetic(Protocol):
+    """What differs between the two modes. Shapes as in ops.py."""
+
+    cache_dtype: type[np.floating]
+
+    def __init__(self, weights: Weights) -> None: ...
+    def embed(self, ids: Sequence[int]) -> F32: ...
+    def rms_norm(self, x: F32, weight: F32, eps: float) -> F32: ...
+    def rope_cos_sin(self, positions: NDArray[np.int64]) -> tuple[F32, F32]: ...
+    def matmul(self, name: str, x: F32) -> F32: ...
+    def attention(self, q: F32, k: NDArray, v: NDArray, n_past: int, trace: Trace | None, at: str) -> F32: ...
+    def swiglu(self, gate: F32, up: F32) -> F32: ...
+
+
+class Float32:
+    """float32 throughout, rope angles in float64."""
+
+    cache_dtype = np.float32
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights = weights
+
+    def embed(self, ids: Sequence[int]) -> F32:
+        return self.weights.tensor("token_embd.weight")[list(ids)]
+
+    def rms_norm(self, x: F32, weight: F32, eps: float) -> F32:
+        return ops.rms_norm(x, weight, eps)
+
+    def rope_cos_sin(self, positions: NDArray[np.int64]) -> tuple[F32, F32]:
+        hp = self.weights.hparams
+        angles = ops.rope_angles(positions, hp.n_rot, hp.rope_freq_base)
+        return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+    def matmul(self, name: str, x: F32) -> F32:
+        return x @ self.weights.tensor(name).T
+
+    def attention(self, q: F32, k: F32, v: F32, n_past: int, trace: Trace | None, at: str) -> F32:
+        scores = ops.attention_scores(q, k, n_past)
+        weights = ops.softmax(scores)
+        if trace is not None:
+            trace[f"{at}.attn_scores"] = scores[:, -1].copy()
+            trace[f"{at}.attn_softmax"] = weights[:, -1].copy()
+        return ops.attention_values(weights, v)
+
+    def swiglu(self, gate: F32, up: F32) -> F32:
+        return ops.swiglu(gate, up)
+
+
+class Oracle:
+    """One model with its cache.
+
+    `position` counts the tokens in the cache. Rows are tokens; all results are float32.
+    Weights are decoded on first use and kept: about four times the file's size for a 4-bit file.
+    """
+
+    def __init__(self, path: str | Path, exact: bool = False, n_ctx: int = 2048) -> None:
+        if exact:
+            from pagelm.host.oracle.exact import GgmlExact as Math
+        else:
+            Math = Float32
+        self.weights = Weights(path)
+        self.hparams = hp = self.weights.hparams
+        self.exact = exact
+        self.n_ctx = n_ctx
+        self.n_vocab = hp.n_vocab
+        self.position = 0
+        self._math: Arithmetic = Math(self.weights)
+        shape = (hp.n_layer, hp.n_head_kv, n_ctx, hp.n_embd_head)
+        self._k = np.zeros(shape, self._math.cache_dtype)
+        self._v = np.zeros(shape, self._math.cache_dtype)
+        self._output = "output.weight" if "output.weight" in self.weights else "token_embd.weight"
+
+    def labels(self) -> list[str]:
+        """The keys that `forward` puts into a trace, in order."""
+        return labels(self.hparams.n_layer)
+
+    def reset(self) -> None:
+        """Forget every token."""
+        self.position = 0
+
+    def forward(self, ids: Sequence[int], n_layers: int | None = None, trace: Trace | None = None) -> F32:
+        """Append `ids` to the cache; logits (n_vocab,) of the last of them.
+
+        With `n_layers` the pass stops after that many layers (0: embeddings) and returns the residual stream
+        (n_tokens, n_embd) instead; such a pass leaves `position` where it was.
+        `trace` gets every activation of the last token under the names of `labels()`: rows as flat arrays,
+        attn_scores (scaled) and attn_softmax as (n_head, n_keys), kv_store as its k row then its v row.
+        Raises: ContextFull before anything is computed, TokenizerError for an id outside the vocabulary.
+        """
+        rows = self._rows(ids, n_layers, trace)
+        return rows if n_layers is not None else self._logits(rows[-1:], trace)[0]
+
+    def forward_all(self, ids: Sequence[int]) -> F32:
+        """As `forward`, but the logits of every row: (n_tokens, n_vocab)."""
+        return self._logits(self._rows(ids, None, None), None)
+
+    def _logits(self, x: F32, trace: Trace | None) -> F32:
+        normed = self._math.rms_norm(x, self.weights.tensor("output_norm.weight"), self.hparams.norm_rms_eps)
+        logits = self._math.matmul(self._output, normed)
+        if trace is not None:
+            trace["output_norm"] = normed[-1].copy()
+            trace["output"] = logits[-1].copy()
+            trace["argmax"] = np.float32([logits[-1].argmax()])
+        return logits
+
+    def _rows(self, ids: Sequence[int], n_layers: int | None, trace: Trace | None) -> F32:
+        """The residual stream after `n_layers` layers (None: all) for every id, BATCH ids at a time."""
+        ids = [int(i) for i in ids]
+        self._check(ids, n_layers)
+        depth = self.hparams.n_layer if n_layers is None else n_layers
+        start, parts = self.position, []
+        for at in range(0, len(ids), BATCH):
+            batch = ids[at : at + BATCH]
+            parts.append(self._batch(batch, start + at, depth, trace if at + BATCH >= len(ids) else None))
+        if n_layers is None:
+            self.position = start + len(ids)
+        return np.concatenate(parts)
+
+    def _check(self, ids: list[int], n_layers: int | None) -> None:
+        if not ids:
+            raise PagelmError("the oracle was given no tokens; a forward pass needs at least one")
+        for i, token in enumerate(ids):
+            if not 0 <= token < self.n_vocab:
+                allowed = f"allowed: 0..{self.n_vocab - 1}"
+                raise TokenizerError(f"token {token} at index {i} is not in the vocabulary; {allowed}")
+        if n_layers is not None and not 0 <= n_layers <= self.hparams.n_layer:
+            raise PagelmError(f"cannot stop after {n_layers} layers; allowed: 0..{self.hparams.n_layer}")
+        if self.position + len(ids) > self.n_ctx:
+            raise ContextFull(
+                f"{len(ids)} tokens do not fit: {self.position} of {self.n_ctx} context positions are taken; "
+                "use a larger n_ctx or reset",
+                n_ctx=self.n_ctx,
+            )
+
+    def _batch(self, ids: list[int], n_past: int, depth: int, trace: Trace | None) -> F32:
+        x = self._math.embed(ids)
+        if trace is not None:
+            trace["embed"] = x[-1].copy()
+        cos_sin = self._math.rope_cos_sin(np.arange(n_past, n_past + len(ids)))
+        for layer in range(depth):
+            x = self._layer(layer, x, n_past, cos_sin, trace)
+        return x
+
+    def _layer(self, layer: int, x: F32, n_past: int, cos_sin: tuple[F32, F32], trace: Trace | None) -> F32:
+        hp, math, at = self.hparams, self._math, f"blk.{layer}"
+        n_tokens = len(x)
+        n_keys = n_past + n_tokens
+
+        def note(op: str, value: F32) -> F32:
+            if trace is not None:
+                trace[f"{at}.{op}"] = value[-1].reshape(-1).copy()
+            return value
+
+        def norm(op: str, value: F32) -> F32:
+            weight = self.weights.tensor(f"{at}.{op}.weight")
+            return note(op, math.rms_norm(value, weight, hp.norm_rms_eps))
+
+        def linear(op: str, value: F32) -> F32:
+            return note(op, math.matmul(f"{at}.{op}.weight", value))
+
+        def heads(value: F32) -> F32:
+            return value.reshape(n_tokens, -1, hp.n_embd_head)
+
+        h = norm("attn_norm", x)
+        q, k, v = (heads(linear(op, h)) for op in ("attn_q", "attn_k", "attn_v"))
+        q, k = note("rope_q", ops.rope(q, *cos_sin)), note("rope_k", ops.rope(k, *cos_sin))
+        keys, values = self._k[layer, :, :n_keys], self._v[layer, :, :n_keys]
+        keys[:, n_past:] = k.transpose(1, 0, 2)
+        values[:, n_past:] = v.transpose(1, 0, 2)
+        if trace is not None:
+            stored = np.concatenate([keys[:, -1].ravel(), values[:, -1].ravel()])
+            trace[f"{at}.kv_store"] = stored.astype(np.float32)
+        att = note("attn_values", math.attention(q, keys, values, n_past, trace, at))
+        x = note("attn_residual", x + linear("attn_output", att))
+        h = norm("ffn_norm", x)
+        act = note("swiglu", math.swiglu(linear("ffn_gate", h), linear("ffn_up", h)))
+        return note("ffn_residual", x + linear("ffn_down", act))

@@ -1,0 +1,150 @@
+"""What the commands share about terminals: output, one-line errors, exit codes, Ctrl-C."""
+
+import asyncio
+import json
+import math
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from pagelm.errors import PagelmError, SourceError
+
+T = TypeVar("T")
+INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+NO_READER = 141  # 128 + SIGPIPE
+
+
+class OneLineGroup(click.Group):
+    """A group whose errors are one line on stderr, with exit code 2."""
+
+    def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
+        if not standalone_mode:
+            return super().main(*args, standalone_mode=False, **kwargs)
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):  # a terminal that lacks a character gets its escape
+                stream.reconfigure(errors="backslashreplace")
+        try:
+            result = super().main(*args, standalone_mode=False, **kwargs)
+        except click.UsageError as e:
+            command = e.ctx.command_path if e.ctx else "pagelm"
+            self._fail(f"{e.format_message()} (see {command} --help)")
+        except click.ClickException as e:
+            self._fail(e.format_message())
+        except PagelmError as e:
+            self._fail(f"{e}")
+        except (click.Abort, KeyboardInterrupt):
+            sys.exit(INTERRUPTED)
+        sys.exit(result if isinstance(result, int) else 0)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            # Else Python would complain at exit, when it flushes what is left.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(NO_READER)
+
+    @staticmethod
+    def _fail(message: str) -> NoReturn:
+        line = " ".join(part.strip() for part in message.splitlines() if part.strip())
+        click.echo(f"pagelm: {line}", err=True)
+        sys.exit(2)
+
+
+class ByteCount(click.ParamType):
+    """Bytes as a number, or with a binary suffix: 512M, 512MiB, 2G."""
+
+    name = "bytes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        found = re.fullmatch(r"(\d+)\s*([KMG]?)(i?B)?", value.strip(), re.IGNORECASE)
+        if not found:
+            self.fail(f"{value!r} is no number of bytes; allowed: digits, then K, M or G", param, ctx)
+        return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2].upper()]
+
+
+BYTES = ByteCount()
+
+
+def read_text(path: Path | None) -> str:
+    """The text of a UTF-8 file. Raises: SourceError."""
+    if path is None:
+        return ""
+    try:
+        return path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise SourceError(f"{path}: cannot be read as UTF-8 text: {e}") from e
+
+
+def print_text(text: str) -> None:
+    """Text to stdout, at once."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def visible(text: str) -> str:
+    """Text in quotes on one line: line breaks and control characters escaped, everything else as it is."""
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return f"'{shown}'"
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """One JSON object on a line of its own. What JSON has no number for (infinity, NaN) becomes null."""
+    print_text(json.dumps(_finite(value), allow_nan=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return value
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """Run to the end. Ctrl-C interrupts at once, also while a library blocks, and still cleans up.
+
+    asyncio's own handler only asks the task to stop, which it does when it next waits; a native GPU
+    library may not let it wait for a long time. Where the interrupt hits a callback of such a library it
+    is lost or surfaces as another error: so the task is asked to stop as well, and any error is taken for
+    the interrupt.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return asyncio.run(work)
+    interrupted = False
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
+
+    def interrupt(signum: int, frame: object) -> NoReturn:
+        nonlocal interrupted
+        interrupted = True
+        for loop, task in running:
+            if task is not None and not loop.is_closed():
+                loop.call_soon_threadsafe(task.cancel)
+        raise KeyboardInterrupt
+
+    async def main() -> T:
+        running.append((asyncio.get_running_loop(), asyncio.current_task()))
+        return await work
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        return asyncio.run(main())
+    except BaseException as e:
+        if interrupted:
+            raise KeyboardInterrupt from e
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,44 @@
+// best: the (value, index) pair that argmax keeps, and its reduction over a workgroup.
+// Values are compared as integers whose order is that of the floats, so that no compiler's assumption about
+// NaN can matter: NaN has key 0, below every number, and never wins. Equal values: the lower index wins.
+struct Best {
+  key: u32,
+  index: u32,
+}
+
+const NONE = Best(0u, 0xffffffffu);
+
+var<workgroup> keys: array<u32, WG>;
+var<workgroup> indices: array<u32, WG>;
+
+fn float_key(value: f32) -> u32 {
+  let bits = bitcast<u32>(value);
+  let magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) {
+    return 0u;
+  }
+  // -0 equals +0; negative numbers run backwards
+  return select(0x80000000u + magnitude, 0x80000000u - magnitude, bits > 0x80000000u);
+}
+
+fn better(a: Best, b: Best) -> Best {
+  if (b.key > a.key || (b.key == a.key && b.index < a.index)) {
+    return b;
+  }
+  return a;
+}
+
+fn reduce_best(value: Best, lane: u32) -> Best {
+  keys[lane] = value.key;
+  indices[lane] = value.index;
+  workgroupBarrier();
+  for (var width = WG / 2u; width > 0u; width /= 2u) {
+    if (lane < width) {
+      let winner = better(Best(keys[lane], indices[lane]), Best(keys[lane + width], indices[lane + width]));
+      keys[lane] = winner.key;
+      indices[lane] = winner.index;
+    }
+    workgroupBarrier();
+  }
+  return Best(keys[0], indices[0]);
+}

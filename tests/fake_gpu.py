@@ -1,0 +1,107 @@
+"""A `Gpu` without a GPU: keeps buffers as bytes, counts everything, and answers with scripted tokens."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pagelm.device import AdapterInfo, Chunk, Kernel, Limits, Source, Step
+
+
+@dataclass(eq=False)
+class FakeBuffer:
+    size: int
+    label: str
+    data: bytearray = field(default_factory=bytearray)
+    freed: bool = False
+
+
+class FakeGpu:
+    """`tokens(i)` is the i-th value that a submit reads back. `log` holds what happened, in order."""
+
+    def __init__(
+        self, limits: Limits | None = None, tokens: Callable[[int], int] = lambda i: 36 + i % 60
+    ) -> None:
+        self.limits = limits or Limits.default()
+        self.adapter = AdapterInfo(vendor="fake", backend="none")
+        self.memory_used = 0
+        self.buffers_created = 0
+        self.buffers: list[FakeBuffer] = []
+        self.kernels: list[Kernel] = []
+        self.chunks: list[Chunk] = []
+        self.log: list[str] = []
+        self.closed = False
+        self.on_submit: Callable[[], None] = lambda: None
+        self.on_upload: Callable[[], None] = lambda: None
+        self._tokens = tokens
+        self._reads = 0
+
+    def buffer(self, nbytes: int, label: str) -> FakeBuffer:
+        size = (nbytes + 3) & ~3
+        self.memory_used += size
+        self.buffers_created += 1
+        self.buffers.append(FakeBuffer(size, label, bytearray(size)))
+        return self.buffers[-1]
+
+    def write(self, dst: FakeBuffer, offset: int, data: bytes) -> None:
+        assert offset % 4 == 0 and len(data) % 4 == 0 and offset + len(data) <= dst.size
+        dst.data[offset : offset + len(data)] = data
+
+    async def upload(self, source: Source, chunk: Chunk) -> None:
+        self.chunks.append(chunk)
+        data = await source.read(chunk.at, chunk.nbytes)
+        for piece in chunk.pieces:
+            assert piece.offset % 4 == 0
+            part = data[piece.at - chunk.at : piece.at - chunk.at + piece.nbytes]
+            assert len(part) == piece.nbytes
+            piece.buffer.data[piece.offset : piece.offset + len(part)] = part
+        self.on_upload()
+
+    async def pipeline(self, kernel: Kernel) -> Kernel:
+        self.kernels.append(kernel)
+        return kernel
+
+    def bind(self, pipeline: Kernel, buffers: Sequence[FakeBuffer]) -> tuple[FakeBuffer, ...]:
+        assert len(buffers) == len(pipeline.bindings)
+        assert len(buffers) <= self.limits.max_storage_buffers_per_shader_stage
+        assert all(b.size <= self.limits.max_storage_buffer_binding_size for b in buffers)
+        return tuple(buffers)
+
+    def record(self, steps: Sequence[Step]) -> tuple[Step, ...]:
+        for step in steps:
+            assert all(1 <= n <= self.limits.max_compute_workgroups_per_dimension for n in step.grid), step
+        return tuple(steps)
+
+    def submit(self, recording: Sequence[Step], read: tuple[FakeBuffer, int] | None = None):
+        assert not any(b.freed for step in recording for b in step.bindings)
+        self.log.append("submit+read" if read else "submit")
+        self.on_submit()
+        if read is None:
+            return None
+        self._reads += 1
+        return FakeValue(self, self._reads - 1)
+
+    async def read(self, src: FakeBuffer, offset: int, nbytes: int) -> bytes:
+        return bytes(src.data[offset : offset + nbytes])
+
+    async def idle(self) -> None:
+        await asyncio.sleep(0)
+
+    def free(self, *buffers: FakeBuffer) -> None:
+        for buffer in buffers:
+            assert not buffer.freed
+            buffer.freed = True
+            self.memory_used -= buffer.size
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class FakeValue:
+    gpu: FakeGpu
+    i: int
+
+    def __await__(self):
+        yield from asyncio.sleep(0).__await__()
+        self.gpu.log.append(f"value {self.i}")
+        return self.gpu._tokens(self.i)

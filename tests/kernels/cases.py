@@ -1,0 +1,491 @@
+"""The case table: every kernel, with sizes around the workgroup size, outliers, zero rows and ties.
+
+Truth is numpy in float64 and, for tensor types, the `gguf` package. Expected values never come from pagelm.
+"""
+
+import gguf
+import numpy as np
+from kernel_case import KernelCase
+
+from pagelm.program import Op
+
+EPS32 = 2.0**-23  # one ulp of 1.0
+STATE = 4  # words before the token ids
+
+
+def rng(name: str) -> np.random.Generator:
+    """A generator of its own for each case, so that adding one leaves the others as they are."""
+    return np.random.default_rng(list(name.encode()))
+
+
+def spiky(r: np.random.Generator, *shape: int) -> np.ndarray:
+    """Normal values with a few outliers of 1e3 to 1e4: near-uniform input hides errors."""
+    x = r.standard_normal(shape).astype(np.float32)
+    x.flat[r.integers(0, x.size, max(1, x.size // 97))] *= np.float32(3000)
+    return x
+
+
+def padded(n: int) -> int:
+    return -(-n // 32) * 32
+
+
+def rows(x: np.ndarray, stride: int) -> np.ndarray:
+    """Rows of `x` at a stride, the rest zero."""
+    out = np.zeros((x.shape[0], stride), np.float32)
+    out[:, : x.shape[1]] = x
+    return out
+
+
+def state(n_past: int, n_tokens: int, tokens: list[int] | None = None) -> np.ndarray:
+    return np.array([n_past, n_tokens, 77, 0, *(tokens or [0] * max(1, n_tokens))], np.uint32)
+
+
+def f64(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float64)
+
+
+def quantised(quant: str, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(bytes as the file has them, the values they stand for in float64), by the gguf package."""
+    kind = gguf.GGMLQuantizationType[quant]
+    if quant == "F32":
+        data = weights.astype(np.float32)
+    elif quant == "F16":
+        data = weights.astype(np.float16)
+    else:
+        data = gguf.quants.quantize(weights.astype(np.float32), kind)
+    raw = np.frombuffer(data.tobytes() + bytes(-data.nbytes % 4), np.uint32)
+    return raw, f64(gguf.quants.dequantize(data, kind)).reshape(weights.shape)
+
+
+QUANTS = ("F32", "F16", "Q4_0", "Q4_1", "Q8_0")
+
+
+def embed_cases() -> list[KernelCase]:
+    cases = []
+    for quant in QUANTS:
+        for n_in in (64, 160) if quant.startswith("Q") else (64, 100):
+            name = f"embed-{quant.lower()}-{n_in}"
+            r = rng(name)
+            raw, values = quantised(quant, spiky(r, 50, n_in))
+            tokens = [0, 49, 7, 7, 31]
+            stride = padded(n_in)
+            expect = rows(values, stride)[tokens].astype(np.float64)
+            expect[:, :n_in] = values[tokens]
+            op = Op(
+                "embed",
+                "embed",
+                ("w", "state", "y"),
+                {"N_IN": n_in, "N_ROWS": 50, "Y_STRIDE": stride},
+                quant=quant,
+                invocations=stride // 32,
+            )
+            inputs = {"w": raw, "state": state(3, 5, tokens), "y": np.zeros((5, stride), np.float32)}
+            cases.append(
+                KernelCase(
+                    name,
+                    op,
+                    inputs,
+                    "y",
+                    expect,
+                    3 * EPS32 * np.abs(expect) + 1e-30,
+                    "d * q + m rounds twice; cancellation of d * q and m is bounded below",
+                    5,
+                )
+            )
+    # two slabs: rows of the other slab must be left alone
+    r = rng("embed-slab")
+    raw, values = quantised("Q8_0", r.standard_normal((10, 64)))
+    before = np.full((3, 64), 5, np.float32)
+    expect = f64(before)
+    expect[1] = values[2]
+    op = Op(
+        "embed",
+        "embed",
+        ("w", "state", "y"),
+        {"N_IN": 64, "N_ROWS": 10, "ROW0": 20, "Y_STRIDE": 64},
+        quant="Q8_0",
+        invocations=2,
+    )
+    inputs = {"w": raw, "state": state(0, 3, [19, 22, 30]), "y": before}
+    cases.append(
+        KernelCase("embed-slab", op, inputs, "y", expect, 3 * EPS32 * np.abs(expect), "two roundings", 3)
+    )
+    return cases
+
+
+def matmul_cases() -> list[KernelCase]:
+    cases = []
+    shapes = [(1, 32, 1), (5, 64, 3), (64, 96, 4), (67, 160, 5), (257, 64, 2)]
+    for quant in QUANTS:
+        for tile in ((4, 1), (4, 4)):
+            for n_rows, n_in, n_tokens in [
+                *shapes,
+                *([] if quant.startswith("Q") else [(9, 50, 3), (6, 33, 2)]),
+            ]:
+                if tile[1] == 1 and n_rows not in (1, 67, 9):
+                    continue
+                name = f"matmul-{quant.lower()}-t{tile[1]}-{n_rows}x{n_in}x{n_tokens}"
+                r = rng(name)
+                w = spiky(r, n_rows, n_in)
+                w[0] = 0  # a zero row: zero scale
+                raw, values = quantised(quant, w)
+                x = spiky(r, n_tokens, n_in)
+                cases.append(matmul_case(name, quant, tile, raw, values, x))
+    for quant in ("Q4_0", "Q4_1", "Q8_0"):
+        name = f"matmul-{quant.lower()}-adversarial"
+        r = rng(name)
+        raw, values = adversarial(quant, r, 16, 64)
+        cases.append(
+            matmul_case(name, quant, (4, 4), raw, values, r.standard_normal((2, 64)).astype(np.float32))
+        )
+    # a slab in the middle of a matrix writes its own rows only
+    name = "matmul-slab"
+    r = rng(name)
+    raw, values = quantised("Q4_1", r.standard_normal((6, 64)))
+    cases.append(matmul_case(name, "Q4_1", (4, 4), raw, values, spiky(r, 2, 64), row0=7, y_stride=32))
+    return cases
+
+
+def adversarial(quant: str, r: np.random.Generator, n_rows: int, n_in: int) -> tuple[np.ndarray, np.ndarray]:
+    """Blocks with zero, tiny (subnormal), negative and extreme scales, all-zero and all-one bits."""
+    kind = gguf.GGMLQuantizationType[quant]
+    _, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+    n = n_rows * n_in // 32
+    blocks = r.integers(0, 256, (n, block_bytes), dtype=np.uint8)
+    scales = np.array([0.0, -0.0, 6e-8, -6e-5, 1.0, -1.0, 1000.0, -60000.0], np.float16)
+    halves = 2 if quant == "Q4_1" else 1
+    for h in range(halves):
+        blocks[:, 2 * h : 2 * h + 2] = r.choice(scales, n).view(np.uint8).reshape(n, 2)
+    blocks[1, 2 * halves :] = 0
+    blocks[2, 2 * halves :] = 255
+    data = blocks.reshape(n_rows, -1)
+    raw = np.frombuffer(data.tobytes() + bytes(-data.nbytes % 4), np.uint32)
+    return raw, f64(gguf.quants.dequantize(data, kind)).reshape(n_rows, n_in)
+
+
+def matmul_case(
+    name: str,
+    quant: str,
+    tile: tuple[int, int],
+    raw: np.ndarray,
+    w: np.ndarray,
+    x: np.ndarray,
+    row0: int = 0,
+    y_stride: int | None = None,
+) -> KernelCase:
+    (n_rows, n_in), n_tokens = w.shape, x.shape[0]
+    y_stride = y_stride or n_rows + 3
+    before = np.full((n_tokens, y_stride), -9, np.float32)
+    expect = f64(before)
+    magnitude = np.zeros_like(expect)
+    done = n_tokens
+    expect[:done, row0 : row0 + n_rows] = (f64(x) @ w.T)[:done]
+    magnitude[:done, row0 : row0 + n_rows] = (np.abs(f64(x)) @ np.abs(w).T)[:done]
+    op = Op(
+        "matmul",
+        "matmul",
+        ("w", "x", "state", "y"),
+        {"N_IN": n_in, "N_ROWS": n_rows, "ROW0": row0, "X_STRIDE": padded(n_in), "Y_STRIDE": y_stride},
+        quant=quant,
+        tile=tile,
+        invocations=-(-n_rows // tile[0]),
+    )
+    inputs = {"w": raw, "x": rows(x, padded(n_in)), "state": state(4, n_tokens), "y": before}
+    return KernelCase(
+        name,
+        op,
+        inputs,
+        "y",
+        expect,
+        1.2e-7 * (n_in**0.5 + 8) * magnitude + 1e-30,
+        "1.2e-7 * (sqrt(N_IN) + 8) * sum |w x|",
+        n_tokens,
+    )
+
+
+def rms_norm_cases() -> list[KernelCase]:
+    cases = []
+    for n in (1, 63, 64, 65, 576, 1000):
+        name = f"rms_norm-{n}"
+        r = rng(name)
+        stride = padded(n)
+        x = spiky(r, 3, n)
+        x[1] = 0
+        w = (1 + 0.1 * r.standard_normal(n)).astype(np.float32)
+        eps = 1e-5
+        expect = np.zeros((3, stride))
+        expect[:, :n] = f64(x) / np.sqrt((f64(x) ** 2).mean(1, keepdims=True) + np.float32(eps)) * w
+        op = Op(
+            "n",
+            "rms_norm",
+            ("x", "w", "state", "y"),
+            {"N_EMBD": n, "STRIDE": stride, "EPS": eps},
+            workgroups=1,
+        )
+        inputs = {"x": rows(x, stride), "w": w, "state": state(0, 3), "y": np.zeros((3, stride), np.float32)}
+        # with one invocation the sum of squares is a plain running sum: up to n / 2 roundings
+        cases.append(
+            KernelCase(
+                name,
+                op,
+                inputs,
+                "y",
+                expect,
+                (4e-6 + 3e-8 * n**0.5) * np.abs(expect) + 1e-30,
+                "relative 4e-6, + 3e-8 sqrt(n) for one running sum at WG = 1",
+                3,
+            )
+        )
+    return cases
+
+
+def rope_cases() -> list[KernelCase]:
+    cases = []
+    for n_head, n_rot in ((1, 2), (3, 64), (9, 64), (5, 24)):
+        name = f"rope-{n_head}x{n_rot}"
+        r = rng(name)
+        n_tokens, n_past, n = 3, 5, n_head * n_rot
+        stride = padded(n)
+        x = spiky(r, n_tokens, n)
+        theta = np.arange(16)[:, None] * 10000.0 ** (-2 * np.arange(n_rot // 2) / n_rot)
+        angles = np.stack([np.cos(theta), np.sin(theta)], -1).astype(np.float32)
+        pairs = f64(x).reshape(n_tokens, n_head, n_rot // 2, 2)
+        c, s = (f64(angles[n_past : n_past + n_tokens, None, :, i]) for i in (0, 1))
+        turned = np.stack([pairs[..., 0] * c - pairs[..., 1] * s, pairs[..., 0] * s + pairs[..., 1] * c], -1)
+        expect = np.zeros((n_tokens, stride))
+        expect[:, :n] = turned.reshape(n_tokens, n)
+        size = np.zeros_like(expect)
+        size[:, :n] = np.repeat(np.abs(pairs).sum(-1).reshape(n_tokens, n // 2), 2, axis=1)
+        op = Op(
+            "r",
+            "rope",
+            ("angles", "state", "x"),
+            {"N_HEAD": n_head, "N_ROT": n_rot, "STRIDE": stride},
+            invocations=n // 2,
+        )
+        inputs = {"angles": angles, "state": state(n_past, n_tokens), "x": rows(x, stride)}
+        cases.append(
+            KernelCase(name, op, inputs, "x", expect, 3e-7 * size, "two products and a sum", n_tokens)
+        )
+    return cases
+
+
+def kv_store_cases() -> list[KernelCase]:
+    cases = []
+    for output in ("k_cache", "v_cache"):
+        r = rng("kv_store" + output)
+        n, n_ctx, n_tokens, n_past = 65, 8, 3, 6  # the third token is past the context: not stored
+        new = {name: rows(spiky(r, n_tokens, n), 96) for name in ("k", "v")}
+        cache = {name: spiky(r, n_ctx, n) for name in ("k_cache", "v_cache")}
+        expect = f64(cache[output])
+        expect[6:8] = new[output[0]][:2, :n]
+        op = Op(
+            "kv",
+            "kv_store",
+            ("k", "v", "state", "k_cache", "v_cache"),
+            {"N_EMBD_KV": n, "STRIDE": 96, "N_CTX": n_ctx},
+            invocations=n,
+        )
+        inputs = {**new, "state": state(n_past, n_tokens), **cache}
+        cases.append(KernelCase(f"kv_store-{output}", op, inputs, output, expect, 0.0, "a copy", n_tokens))
+    return cases
+
+
+def attention_cases() -> list[KernelCase]:
+    cases = []
+    for n_head, n_group, hd, n_past, n_tokens in (
+        (1, 1, 4, 0, 1),
+        (4, 2, 64, 61, 5),
+        (9, 3, 64, 0, 4),
+        (6, 6, 32, 130, 2),
+    ):
+        shape = f"{n_head}/{n_group}x{hd}-past{n_past}+{n_tokens}"
+        r = rng("attention" + shape)
+        n_ctx, n_kv = 160, n_past + n_tokens
+        n_embd_kv, stride = n_head // n_group * hd, padded(n_head * hd)
+        q = r.standard_normal((n_tokens, n_head * hd)).astype(np.float32)
+        cache = spiky(r, n_ctx, n_embd_kv)
+        by_head = np.repeat(f64(cache).reshape(n_ctx, -1, hd), n_group, axis=1)  # (n_ctx, n_head, hd)
+        scale = hd**-0.5
+        before = np.full((n_tokens, n_head, n_ctx), -7, np.float32)
+        heads = {
+            "N_HEAD": n_head,
+            "N_GROUP": n_group,
+            "N_EMBD_HEAD": hd,
+            "N_EMBD_KV": n_embd_kv,
+            "N_CTX": n_ctx,
+        }
+        queries = f64(q).reshape(n_tokens, n_head, hd)
+        visible = np.arange(n_ctx)[None, None] <= n_past + np.arange(n_tokens)[:, None, None]
+
+        expect = np.where(visible, np.einsum("thd,phd->thp", queries, by_head) * scale, before)
+        size = np.where(visible, np.einsum("thd,phd->thp", np.abs(queries), np.abs(by_head)) * scale, 0)
+        op = Op(
+            "s",
+            "attn_scores",
+            ("q", "k_cache", "state", "s"),
+            {**heads, "Q_STRIDE": stride, "SCALE": scale},
+            invocations=1,
+            each_position=True,
+            per_token=n_head,
+        )
+        inputs = {"q": rows(q, stride), "k_cache": cache, "state": state(n_past, n_tokens), "s": before}
+        cases.append(
+            KernelCase(
+                f"attn_scores-{shape}",
+                op,
+                inputs,
+                "s",
+                expect,
+                1.2e-7 * hd**0.5 * size + 1e-30,
+                "1.2e-7 * sqrt(N_EMBD_HEAD) * sum |q k|",
+                n_tokens,
+                n_kv,
+            )
+        )
+
+        scores = (6 * r.standard_normal((n_tokens, n_head, n_ctx))).astype(np.float32)
+        scores[0, 0, 0] = 80  # an outlier takes nearly all the weight
+        masked = np.where(visible, f64(scores), -np.inf)
+        e = np.exp(masked - masked.max(-1, keepdims=True))
+        share = e / e.sum(-1, keepdims=True)
+        expect = np.where(visible, share, f64(scores))
+        # below 2^-126 a device may flush to zero
+        allowed = np.where(
+            visible, (4e-6 + 2e-6 * (masked.max(-1, keepdims=True) - f64(scores))) * share + 1.2e-38, 0
+        )
+        op = Op(
+            "m", "softmax", ("state", "s"), {"N_HEAD": n_head, "N_CTX": n_ctx}, workgroups=1, per_token=n_head
+        )
+        inputs = {"state": state(n_past, n_tokens), "s": scores}
+        cases.append(
+            KernelCase(f"softmax-{shape}", op, inputs, "s", expect, allowed, "exp: 3 + 2|x| ulp", n_tokens)
+        )
+
+        share32 = np.where(visible, share, 9).astype(np.float32)  # what lies past the mask must not be read
+        weights = np.where(visible, f64(share32), 0)
+        expect = np.zeros((n_tokens, stride))
+        expect[:, : n_head * hd] = np.einsum("thp,phd->thd", weights, by_head).reshape(n_tokens, -1)
+        size = np.zeros_like(expect)
+        size[:, : n_head * hd] = np.einsum("thp,phd->thd", weights, np.abs(by_head)).reshape(n_tokens, -1)
+        op = Op(
+            "v",
+            "attn_values",
+            ("s", "v_cache", "state", "y"),
+            {**heads, "Y_STRIDE": stride},
+            invocations=n_head * hd // 4,
+        )
+        inputs = {
+            "s": share32,
+            "v_cache": cache,
+            "state": state(n_past, n_tokens),
+            "y": np.zeros((n_tokens, stride), np.float32),
+        }
+        cases.append(
+            KernelCase(
+                f"attn_values-{shape}",
+                op,
+                inputs,
+                "y",
+                expect,
+                1.2e-7 * (n_kv**0.5 + 1) * size + 1e-30,
+                "1.2e-7 * sqrt(n) * sum |s v|",
+                n_tokens,
+            )
+        )
+    return cases
+
+
+def elementwise_cases() -> list[KernelCase]:
+    cases = []
+    for n in (32, 96, 1024):
+        r = rng(f"elementwise{n}")
+        x, y = spiky(r, 3, n), spiky(r, 3, n)
+        op = Op("a", "add", ("y", "state", "x"), {"STRIDE": n}, invocations=n // 4)
+        expect = (x + y).astype(np.float64)
+        expect[2] = x[2]  # n_tokens is 2: the third row is left alone
+        inputs = {"y": y, "state": state(0, 2), "x": x}
+        cases.append(KernelCase(f"add-{n}", op, inputs, "x", expect, 0.0, "one IEEE addition", 3))
+
+        gate = (4 * r.standard_normal((2, n))).astype(np.float32)
+        gate[0, :6] = [0, -0.0, 88, -88, -200, 3e4]
+        up = spiky(r, 2, n)
+        e = np.exp(-f64(gate))
+        expect = f64(gate) / (1 + e) * up
+        allowed = (6e-7 + 1.2e-7 * (4 + 2 * np.abs(np.minimum(f64(gate), 80)))) * np.abs(expect) + 1e-30
+        op = Op("g", "swiglu", ("gate", "up", "state", "y"), {"STRIDE": n}, invocations=n // 4)
+        inputs = {"gate": gate, "up": up, "state": state(0, 2), "y": np.zeros((2, n), np.float32)}
+        cases.append(
+            KernelCase(f"swiglu-{n}", op, inputs, "y", expect, allowed, "exp: 3 + 2|x| ulp; division", 2)
+        )
+
+        op = Op("l", "last_row", ("x", "state", "y"), {"STRIDE": n}, invocations=n, per_token=0)
+        inputs = {"x": x, "state": state(9, 2), "y": np.zeros((1, n), np.float32)}
+        cases.append(KernelCase(f"last_row-{n}", op, inputs, "y", f64(x[1:2]), 0.0, "a copy", 3))
+    return cases
+
+
+def argmax_cases() -> list[KernelCase]:
+    """Partial maxima are checked by their indices (column 1); keys are an encoding of the kernel's own."""
+    cases = []
+    vectors: dict[str, np.ndarray] = {}
+    for n in (1, 63, 64, 65, 1000):
+        vectors[f"{n}"] = spiky(rng(f"argmax{n}"), n)
+    vectors["ties"] = np.array([1, 5, 2, 5, 5, 0] * 50, np.float32)
+    vectors["negative"] = -np.abs(spiky(rng("negative"), 300)) - 1
+    vectors["zeros"] = np.array([-0.0, 0.0, -1.0] * 30, np.float32)
+    vectors["nan"] = np.array([np.nan, -np.inf, 3, np.nan, 2, -np.nan] * 20, np.float32)
+    vectors["infinite"] = np.array([1, np.inf, np.nan, np.inf], np.float32)
+    vectors["minus-infinite"] = np.array([np.nan, -np.inf, -np.inf], np.float32)
+    vectors["all-nan"] = np.full(70, np.nan, np.float32)
+    for name, x in vectors.items():
+        n = x.size
+        for span in {n, -(-n // 7)}:
+            parts = -(-n // span)
+            with np.errstate(invalid="ignore"):
+                best = [first_max(x[g * span : (g + 1) * span], g * span) for g in range(parts)]
+            expect = np.array([[float_key(x, i), i] for i in best], np.uint32)
+            op = Op(
+                "p", "argmax_partial", ("x", "y"), {"N_VOCAB": n, "SPAN": span}, workgroups=parts, per_token=0
+            )
+            inputs = {"x": x, "y": np.zeros((parts, 2), np.uint32)}
+            cases.append(KernelCase(f"argmax_partial-{name}-{parts}", op, inputs, "y", expect, 0.0, "exact"))
+            whole = first_max(x, 0)
+            after = np.array([12, 1, whole, 0, whole, 8], np.uint32)
+            op = Op("a", "argmax", ("x", "state"), {"N_PART": parts}, workgroups=1, per_token=0)
+            before = np.array([9, 3, 5, 0, 7, 8], np.uint32)
+            cases.append(
+                KernelCase(
+                    f"argmax-{name}-{parts}", op, {"x": expect, "state": before}, "state", after, 0.0, "exact"
+                )
+            )
+    return cases
+
+
+def first_max(x: np.ndarray, start: int) -> int:
+    """Index of the largest value, the lowest on ties, NaN never; 0xffffffff when all are NaN."""
+    usable = np.where(np.isnan(x), -np.inf, x)
+    if np.isnan(x).all():
+        return 0xFFFFFFFF
+    candidates = np.flatnonzero((usable == usable.max()) & ~np.isnan(x))
+    return start + int(candidates[0])
+
+
+def float_key(x: np.ndarray, i: int) -> int:
+    """The order-preserving integer of x[i]: 2^31 + bits from 0 up, 2^31 - magnitude below 0, NaN 0."""
+    if i == 0xFFFFFFFF:
+        return 0
+    bits = int(np.float32(x[i]).view(np.uint32))
+    return 0x80000000 + (bits & 0x7FFFFFFF) if bits <= 0x80000000 else 0x80000000 - (bits & 0x7FFFFFFF)
+
+
+CASES: list[KernelCase] = [
+    *embed_cases(),
+    *matmul_cases(),
+    *rms_norm_cases(),
+    *rope_cases(),
+    *kv_store_cases(),
+    *attention_cases(),
+    *elementwise_cases(),
+    *argmax_cases(),
+]

@@ -1,0 +1,69 @@
+"""Every kernel against numpy on the native adapter; the browser runs the same table."""
+
+import asyncio
+
+import pytest
+from kernel_case import WORKGROUP_SIZES, run_case
+from kernels.cases import CASES
+
+from pagelm.device.native import NativeGpu
+from pagelm.kernels import compose, full_name, kernel_names, shaders, variants
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    device = asyncio.run(NativeGpu.open())
+    yield device
+    device.close()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_kernel_matches_numpy(gpu, case):
+    for wg in WORKGROUP_SIZES:
+        if wg in (1, 64, 256) or not case.op.kernel.startswith(("matmul", "embed")):
+            case.check(asyncio.run(run_case(gpu, case, wg)))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", [c for c in CASES if c.op.invocations > 64], ids=lambda case: case.id)
+def test_kernel_matches_numpy_when_the_grid_is_folded(gpu, case):
+    """At most 2 workgroups in a dimension: what happens past 65,535 workgroups, without the work."""
+    case.check(asyncio.run(run_case(gpu, case, 16, most=2)))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("workgroup_size", WORKGROUP_SIZES)
+def test_every_shader_compiles_in_naga(gpu, workgroup_size):
+    for source in shaders(workgroup_size).values():
+        gpu._device.create_shader_module(code=source)
+
+
+@pytest.mark.gpu
+def test_case_catches_a_wrong_value(gpu):
+    """The control: a case whose expectation is off by more than its tolerance must fail."""
+    case = next(c for c in CASES if c.id == "rms_norm-64")
+    data = asyncio.run(run_case(gpu, case, 64))
+    case.check(data)
+    wrong = bytearray(data)
+    wrong[3] ^= 0x80  # the sign of one value
+    with pytest.raises(AssertionError, match=r"rms_norm-64: 1 of 192 values are off; worst at \(0, 0\)"):
+        case.check(bytes(wrong))
+
+
+def test_every_variant_has_a_case():
+    covered = {full_name(c.op.kernel, c.op.quant, c.op.tile) for c in CASES}
+    wanted = {full_name(*v) for v in variants()}
+    assert covered == wanted
+
+
+def test_case_ids_are_unique_and_overrides_complete():
+    assert len({c.id for c in CASES}) == len(CASES)
+    for case in CASES:
+        kernel = case.kernel(64)
+        assert [b.name for b in kernel.bindings] == list(case.inputs) == list(case.op.buffers)
+
+
+def test_every_kernel_file_is_a_kernel():
+    assert {c.op.kernel for c in CASES} == set(kernel_names())
+    assert all(compose(c.op.kernel, c.op.overrides, quant=c.op.quant, tile=c.op.tile).source for c in CASES)

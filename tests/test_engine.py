@@ -1,0 +1,306 @@
+"""Order, counts and ends of loading and generating, on a fake device: no adapter needed."""
+
+import asyncio
+
+import pytest
+from fake_gpu import FakeGpu
+from tiny_gguf import tiny_model
+
+from pagelm.cancel import Cancel
+from pagelm.device import CHUNK_BYTES, Limits
+from pagelm.errors import (
+    ArchError,
+    BusyError,
+    Cancelled,
+    ContextFull,
+    LimitError,
+    NumericError,
+    PagelmError,
+    PromptError,
+)
+from pagelm.gguf import read_gguf
+from pagelm.loading import load_model
+from pagelm.sources import MemorySource
+
+TINY = tiny_model(n_vocab=400)
+EOS = 2  # <|im_end|> in the tiny vocabulary
+
+
+def load(gpu, data=TINY, **kw):
+    return asyncio.run(load_model(gpu, MemorySource(data), **kw))
+
+
+def run(coroutine):
+    return asyncio.run(coroutine)
+
+
+def test_upload_brings_every_tensor_in_chunks_of_at_most_16_mib():
+    gpu = FakeGpu()
+    model = load(gpu)
+    assert gpu.chunks and all(c.nbytes <= CHUNK_BYTES for c in gpu.chunks)
+    assert sum(p.nbytes for c in gpu.chunks for p in c.pieces) == sum(
+        t.nbytes for t in model.gguf.tensors.values()
+    )
+    by_name = {b.label: b for b in gpu.buffers}
+    for name, tensor in model.gguf.tensors.items():
+        at = model.gguf.at(tensor)
+        assert bytes(by_name[name].data[: tensor.nbytes]) == TINY[at : at + tensor.nbytes], name
+
+
+def test_memory_plan_is_what_is_allocated():
+    gpu = FakeGpu()
+    model = load(gpu, n_ctx=100)
+    assert model.plan.total - model.plan.staging == gpu.memory_used == model.memory_used
+    assert model.plan.weights >= sum(t.nbytes for t in model.gguf.tensors.values())
+    assert model.plan.kv_cache == 2 * model.hparams.n_layer * 100 * model.hparams.n_embd_kv * 4
+
+
+def test_memory_budget_is_enforced_before_the_first_buffer():
+    plan = load(FakeGpu()).plan
+    gpu = FakeGpu(Limits(memory_budget=plan.total - 1))
+    with pytest.raises(LimitError, match="the budget is") as error:
+        load(gpu)
+    assert (error.value.needed, error.value.available) == (plan.total, plan.total - 1)
+    assert gpu.buffers_created == 0
+    assert load(FakeGpu(Limits(memory_budget=plan.total))).plan.total == plan.total
+
+
+def test_a_context_past_the_binding_limit_is_refused_with_both_numbers():
+    data = tiny_model(n_vocab=400)
+    with pytest.raises(LimitError, match="smaller context") as error:
+        load(FakeGpu(Limits(max_storage_buffer_binding_size=30_000)), data, n_ctx=256)
+    assert error.value.needed > error.value.available == 30_000
+
+
+def test_tensors_past_the_binding_limit_become_slabs():
+    gpu = FakeGpu(Limits(max_storage_buffer_binding_size=20_000))
+    model = load(gpu, n_ctx=16)
+    names = [b.label for b in gpu.buffers]
+    assert "token_embd.weight#1" in names
+    slabs = [b for b in gpu.buffers if b.label.startswith("token_embd.weight")]
+    joined = b"".join(bytes(b.data) for b in slabs)
+    tensor = model.gguf.tensors["token_embd.weight"]
+    at = model.gguf.at(tensor)
+    assert joined == TINY[at : at + tensor.nbytes]
+    assert [label for label in model.labels() if label == "embed"] == ["embed"]
+
+
+def test_one_submit_per_token_and_nothing_created():
+    gpu = FakeGpu()
+    model = load(gpu)
+    created, kernels = gpu.buffers_created, len(gpu.kernels)
+    gpu.log.clear()
+    generation = model.generate([5, 6, 7], 10, ignore_eos=True)
+    run(generation.run())
+    assert generation.ids == [36 + i for i in range(10)]
+    assert generation.stop_reason == "length"
+    assert gpu.log.count("submit+read") == 10  # one for the prompt, nine for the tokens after the first
+    assert (gpu.buffers_created, len(gpu.kernels)) == (created, kernels)
+    assert model.stats.buffers_created_in_decode == 0
+    assert model.stats.tokens == 10
+    assert model.timing.decode_tokens == 9
+    assert model.position == 3 + 9
+
+
+def test_next_submit_goes_out_before_the_previous_token_comes_back():
+    gpu = FakeGpu()
+    model = load(gpu)
+    gpu.log.clear()
+    run(model.generate([5], 4, ignore_eos=True).run())
+    assert gpu.log == [
+        "submit+read",
+        "submit+read",
+        "value 0",
+        "submit+read",
+        "value 1",
+        "submit+read",
+        "value 2",
+        "value 3",
+    ]
+
+
+def test_end_token_is_not_emitted_and_costs_at_most_one_submit_more():
+    gpu = FakeGpu(tokens=lambda i: EOS if i == 3 else 36 + i)
+    model = load(gpu)
+    gpu.log.clear()
+    generation = model.generate([5], 50)
+    run(generation.run())
+    assert generation.ids == [36, 37, 38]
+    assert generation.stop_reason == "eos"
+    assert gpu.log.count("submit+read") <= 1 + 3 + 1
+    assert model.position == 1 + 2
+    gpu.log.clear()
+    again = model.generate([5], 2, ignore_eos=True)
+    run(again.run())
+    assert again.ids == [41, 42]  # the read-back that was still under way was let through first
+
+
+def test_emit_can_stop():
+    model = load(FakeGpu())
+    seen = []
+    generation = model.generate([5], 50, emit=lambda piece: seen.append(piece) or len(seen) < 3)
+    run(generation.run())
+    assert generation.stop_reason == "cancelled"
+    assert len(seen) == 3
+    assert generation.text == "".join(seen)
+
+
+def test_cancel_while_decoding_leaves_a_model_that_works():
+    gpu = FakeGpu()
+    model = load(gpu)
+    cancel = Cancel()
+    generation = model.generate([5], 50, cancel=cancel, emit=lambda piece: cancel.cancel())
+    run(generation.run())
+    assert (generation.stop_reason, len(generation.ids)) == ("cancelled", 1)
+    assert len(run(model.generate([5], 3, ignore_eos=True).run())) > 0
+
+
+def test_cancel_while_reading_the_prompt_stops_after_one_submit():
+    gpu = FakeGpu()
+    model = load(gpu)
+    cancel = Cancel()
+    gpu.on_submit = cancel.cancel
+    gpu.log.clear()
+    generation = model.generate(list(range(100)), 5, cancel=cancel)
+    assert run(generation.run()) == ""
+    assert generation.stop_reason == "cancelled"
+    assert gpu.log == ["submit"]
+    assert model.position == 0
+    gpu.on_submit = lambda: None
+    assert run(model.generate([5], 3, ignore_eos=True).run())
+
+
+def test_cancel_while_loading_frees_everything():
+    cancel = Cancel()
+    gpu = FakeGpu()
+    gpu.on_upload = cancel.cancel
+    with pytest.raises(Cancelled, match="cancelled while loading the weights"):
+        load(gpu, cancel=cancel)
+    assert gpu.memory_used == 0
+    assert len(gpu.chunks) == 1
+    assert load(gpu).memory_used == gpu.memory_used > 0
+
+
+def test_full_context_ends_generation():
+    model = load(FakeGpu(), n_ctx=8)
+    generation = model.generate([5, 6, 7], 50, ignore_eos=True)
+    run(generation.run())
+    assert generation.stop_reason == "context"
+    assert len(generation.ids) == 6  # positions 3 … 7 are fed; the last token needs none
+    assert model.position == 8
+
+
+def test_prompt_longer_than_the_context_is_refused():
+    model = load(FakeGpu(), n_ctx=8)
+    with pytest.raises(
+        ContextFull, match="9 tokens after 0 in the cache do not fit the context of 8"
+    ) as error:
+        run(model.generate(list(range(9)), 5).run())
+    assert error.value.n_ctx == 8
+    generation = model.generate(list(range(8)), 5, ignore_eos=True)
+    run(generation.run())
+    assert (generation.stop_reason, len(generation.ids)) == ("context", 1)
+
+
+def test_append_goes_on_where_the_last_call_ended():
+    gpu = FakeGpu()
+    model = load(gpu)
+    run(model.generate([5, 6], 4, ignore_eos=True).run())
+    assert model.position == 2 + 3
+    state = next(b for b in gpu.buffers if b.label == "state")
+    run(model.generate([9], 1, append=True, ignore_eos=True).run())
+    assert list(memoryview(state.data).cast("I"))[:6] == [5, 2, 0, 0, 39, 9]  # n_past, n_tokens, …, ids
+    assert model.position == 7
+    model.reset()
+    assert model.position == 0
+
+
+def test_a_newer_generation_ends_the_older_one():
+    model = load(FakeGpu())
+
+    async def both():
+        older = model.generate([5], 50, ignore_eos=True)
+        await anext(older)
+        newer = model.generate([6], 2, ignore_eos=True)
+        await newer.run()
+        assert [piece async for piece in older] == []
+        return older, newer
+
+    older, newer = run(both())
+    assert (older.stop_reason, newer.stop_reason) == ("cancelled", "length")
+
+
+def test_two_calls_at_once_are_refused():
+    model = load(FakeGpu())
+
+    async def both():
+        running = asyncio.ensure_future(model.generate([5], 50, ignore_eos=True).run())
+        await asyncio.sleep(0)
+        with pytest.raises(BusyError):
+            await model.peek("x")
+        await running
+
+    run(both())
+
+
+def test_bad_prompts_are_refused():
+    model = load(FakeGpu())
+    for prompt, message in (([], "empty"), ("", "empty"), ([400], "ids 0 to 399"), ([-1], "token id -1")):
+        with pytest.raises(PromptError, match=message):
+            run(model.generate(prompt, 5).run())
+    with pytest.raises(PromptError, match="max_tokens is 0"):
+        run(model.generate([5], 0).run())
+
+
+def test_all_nan_logits_are_an_error_and_not_token_4294967295():
+    model = load(FakeGpu(tokens=lambda i: 0xFFFFFFFF if i == 2 else 40))
+    generation = model.generate([5], 50)
+    with pytest.raises(NumericError, match="every logit at position"):
+        run(generation.run())
+    assert generation.ids == [40, 40]
+    assert generation.stop_reason == "error"
+
+
+def test_peek_and_stop_name_what_there_is():
+    model = load(FakeGpu())
+    with pytest.raises(PagelmError, match="nothing named 'x'"):
+        run(model.peek("x"))
+    run(model.prefill_logits([5, 6]))
+    assert len(run(model.peek("x", 5))) == 5
+    assert len(run(model.peek("logits"))) == 400
+    with pytest.raises(PagelmError, match="there is: x, h, o, last, q, att, k, v, gate, up, act, logits"):
+        run(model.peek("nope"))
+    with pytest.raises(PagelmError, match="no step is labelled 'blk.9.rope_q'"):
+        run(model.prefill_logits([5], stop="blk.9.rope_q"))
+
+
+def test_unsupported_tensor_types_are_named():
+    data = tiny_model(n_vocab=400, quant="Q5_0")
+    with pytest.raises(ArchError, match=r"has type Q5_0; supported: F32, F16, Q4_0, Q4_1, Q8_0"):
+        load(FakeGpu(), data)
+
+
+@pytest.mark.parametrize("n_ctx", [0, -1, 10**6])
+def test_context_sizes_the_model_cannot_have_are_refused(n_ctx):
+    with pytest.raises(PagelmError, match=f"n_ctx {n_ctx} is not between 1 and"):
+        load(FakeGpu(), n_ctx=n_ctx)
+
+
+def test_labels_follow_the_pass():
+    model = load(FakeGpu())
+    labels = model.labels()
+    assert labels[:5] == ["embed", "blk.0.attn_norm", "blk.0.attn_q", "blk.0.attn_k", "blk.0.attn_v"]
+    assert labels[-4:] == ["output_norm", "output", "argmax_partial", "argmax"]
+
+
+def test_a_header_alone_is_not_read_past():
+    class Counting(MemorySource):
+        most = 0
+
+        async def read(self, at, nbytes):
+            self.most = max(self.most, at + nbytes)
+            return await super().read(at, nbytes)
+
+    source = Counting(TINY + bytes(4 << 20))
+    gguf = run(read_gguf(source))
+    assert source.most <= max(gguf.data_offset + (1 << 20), 1 << 20)

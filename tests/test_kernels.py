@@ -1,0 +1,84 @@
+"""Composition of WGSL: parts, expander, overrides, line numbers, errors."""
+
+import pytest
+
+from pagelm.device import Limits
+from pagelm.errors import ShaderError
+from pagelm.kernels import _expand, compose, shaders
+
+NORM = {"N_EMBD": 8, "STRIDE": 32, "EPS": 1e-5}
+
+
+def expanded(text, **names):
+    lines = [(line, "f.wgsl", n) for n, line in enumerate(text.splitlines(), 1)]
+    return [line for line, _, _ in _expand(lines, names)]
+
+
+def test_repeat_writes_the_block_once_for_each_value():
+    assert expanded("// repeat r in 0..R\na{r} = {R};\n// end\nb", R=2) == ["a0 = 2;", "a1 = 2;", "b"]
+
+
+def test_repeat_nests_and_takes_a_literal_count():
+    source = "// repeat r in 0..2\n// repeat t in 0..T\n{r}{t}\n// end\n// end"
+    assert expanded(source, T=3) == ["00", "01", "02", "10", "11", "12"]
+
+
+def test_repeat_without_end_names_the_line():
+    with pytest.raises(ShaderError, match=r"f.wgsl:2: 'repeat' without '// end'"):
+        expanded("x\n// repeat r in 0..2\ny")
+
+
+def test_repeat_without_a_tile_names_it():
+    with pytest.raises(ShaderError, match="tile size R was not given"):
+        expanded("// repeat r in 0..R\ny\n// end")
+
+
+def test_lines_remember_their_file():
+    kernel = compose("rms_norm", NORM)
+    lines = kernel.source.splitlines()
+    at = next(i for i, line in enumerate(lines, 1) if line.startswith("override EPS"))
+    file, number = kernel.origin(at).split(":")
+    assert file == "shaders/rms_norm.wgsl"
+    assert int(number) > 5
+    at = next(i for i, line in enumerate(lines, 1) if line.startswith("fn reduce_sum"))
+    assert kernel.origin(at).startswith("shaders/lib/reduce.wgsl:")
+
+
+def test_bindings_come_in_order_with_their_access():
+    bindings = compose("rms_norm", NORM).bindings
+    assert [(b.name, b.access) for b in bindings] == [
+        ("x", "read"),
+        ("w", "read"),
+        ("state", "read"),
+        ("y", "read_write"),
+    ]
+
+
+def test_overrides_must_be_complete_and_known():
+    with pytest.raises(ShaderError, match="no value for override EPS, STRIDE"):
+        compose("rms_norm", {"N_EMBD": 8})
+    with pytest.raises(ShaderError, match="has no override WIDTH; it has EPS, N_EMBD, STRIDE, WG"):
+        compose("rms_norm", {**NORM, "WIDTH": 1})
+
+
+def test_unknown_kernels_and_missing_types_are_named():
+    with pytest.raises(ShaderError, match="shaders/nope.wgsl does not exist; kernels: add, argmax"):
+        compose("nope", {})
+    with pytest.raises(ShaderError, match="needs a tensor type; allowed: F32, F16"):
+        compose("embed", {})
+
+
+def test_shaders_fill_in_the_workgroup_size():
+    for name, source in shaders(16).items():
+        assert source.count("override WG: u32 = 16u;") == 1, name
+    with pytest.raises(ShaderError, match="workgroup size 24 is not a power of two"):
+        shaders(24)
+
+
+def test_workgroup_size_follows_the_limits():
+    assert Limits.default().workgroup_size() == 64
+    assert Limits(max_compute_invocations_per_workgroup=1000).workgroup_size() == 64
+    assert Limits(max_compute_invocations_per_workgroup=63).workgroup_size() == 32
+    assert Limits(max_compute_workgroup_size_x=5).workgroup_size() == 4
+    assert Limits(max_compute_workgroup_storage_size=100).workgroup_size() == 8
+    assert Limits(max_compute_invocations_per_workgroup=1).workgroup_size() == 1
