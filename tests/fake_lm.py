@@ -11,7 +11,7 @@ from pagelm.tokenizer import tokenizer_from
 
 
 class FakeLm:
-    """Answers with `pieces`, one token each; call i has the rates `speeds[i]`. Counts run on, as a GPU's do."""
+    """Answers with `pieces`, one token each; call i has the rates `speeds[i]`; counts run on."""
 
     device = "native"
 

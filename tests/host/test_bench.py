@@ -76,20 +76,16 @@ def test_busy_machine_is_reported(monkeypatch, busy, warned):
     assert any("busy with other work" in line for line in said) is warned
 
 
-def test_busy_cores_is_none_without_proc(monkeypatch):
-    monkeypatch.setattr(benchmark, "Path", lambda name: benchmark.os.path.nowhere)
+def test_busy_cores_is_none_without_proc(monkeypatch, tmp_path):
+    monkeypatch.setattr(benchmark, "Path", lambda name: tmp_path / "nowhere")
     assert benchmark.busy_cores(0.0) is None
 
 
 def test_busy_cores_counts_time_that_is_not_idle(monkeypatch):
     per_s = benchmark.os.sysconf("SC_CLK_TCK")
     # user nice system idle iowait irq softirq steal guest guest_nice; half a second later
-    lines = iter(
-        [
-            "cpu  100 0 50 1000 7 0 0 0 0 0\ncpu0 1",
-            f"cpu  {100 + per_s // 2} 0 50 {1000 + per_s} 9 0 0 0 0 0\n",
-        ]
-    )
+    before = "cpu  100 0 50 1000 7 0 0 0 0 0\ncpu0 1"
+    lines = iter([before, f"cpu  {100 + per_s // 2} 0 50 {1000 + per_s} 9 0 0 0 0 0\n"])
 
     class Stat:
         def __init__(self, name):

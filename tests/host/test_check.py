@@ -170,9 +170,9 @@ def test_prompts_come_one_a_line_or_as_a_json_list(tmp_path):
     [
         (b"\n\n", "no prompts"),
         (b"[1]", "must be a string"),
-        (b"[", "none"),
-        (b"\xff", "UTF-8"),
-        (None, "read"),
+        (b"[", "but is none"),
+        (b"\xff", "cannot be read as UTF-8"),
+        (None, "cannot be read"),
     ],
 )
 def test_prompts_file_that_cannot_be_used_is_refused(tmp_path, text, message):
