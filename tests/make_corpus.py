@@ -1,4 +1,5 @@
-"""Writes tests/corpus/: malformed GGUF files, each wrong in one way, and manifest.json saying how.
+"""Writes tests/corpus/: malformed GGUF files, each wrong in one way, and manifest.json saying how; and
+tests/fuzz_seeds/: small files that are right, for the fuzzer to begin with.
 
     python tests/make_corpus.py            # writes the files; the same bytes every time
 
@@ -20,9 +21,11 @@ from corpus_models import hparams_cases, tensors_cases, tokenizer_cases
 from raw_gguf import (
     ARR,
     BOOL,
+    CODES,
     F32,
     F64,
     STR,
+    T_F16,
     T_Q4_0,
     T_Q8_0,
     U8,
@@ -31,12 +34,14 @@ from raw_gguf import (
     File,
     Tensor,
     array,
+    llama,
     one,
     table,
     text,
 )
 
 CORPUS = Path(__file__).parent / "corpus"
+SEEDS = Path(__file__).parent / "fuzz_seeds"
 
 
 def gguf(name: str, source: str, field: str, f: File, **how: Any) -> Case:
@@ -256,15 +261,44 @@ def manifest(found: list[Case]) -> str:
     return json.dumps(rows, indent=1, ensure_ascii=True) + "\n"
 
 
+def seeds() -> dict[str, bytes]:
+    """Small right files that use every value type, several tensor types, both versions."""
+    scalars = File()
+    for kind in CODES:
+        scalars.set(f"scalar.{kind}", kind, 1)
+    scalars.set("flag", BOOL, 1).set("text", STR, "Grüße").set("general.alignment", U32, 64)
+    arrays = File(version=2)
+    for kind in CODES:
+        arrays.set(f"array.{kind}", ARR, array(kind, [1, 2, 3]))
+    arrays.set("flags", ARR, array(BOOL, [0, 1])).set("empty", ARR, array(U32, []))
+    arrays.set("strings", ARR, array(STR, [b"\xff", "", "token"]))
+    rows = [Tensor("f32", (3, 2)), Tensor("f16", (5,), T_F16), Tensor("q8", (32, 2), T_Q8_0)]
+    rows += [Tensor("q4", (64, 1, 2), T_Q4_0), Tensor("none", (32, 0), T_Q8_0), Tensor("4d", (1, 2, 1, 2))]
+    untied = llama()
+    untied.tensors.append(Tensor("output.weight", (8, 8), T_F16))
+    return {
+        "llama.gguf": llama().data(),
+        "untied.gguf": untied.data(),
+        "scalars.gguf": scalars.data(),
+        "arrays.gguf": arrays.data(),
+        "tensors.gguf": table(*rows).data(),
+        "empty.gguf": File().data(),
+    }
+
+
 def main() -> None:
-    CORPUS.mkdir(exist_ok=True)
-    for old in CORPUS.iterdir():
-        old.unlink()
     found = cases()
-    for case in found:
-        (CORPUS / f"{case.name}.gguf").write_bytes(case.data)
-    (CORPUS / "manifest.json").write_text(manifest(found), "utf-8")
-    print(f"{len(found)} files, {sum(len(case.data) for case in found)} bytes")
+    files = {CORPUS / f"{case.name}.gguf": case.data for case in found}
+    files[CORPUS / "manifest.json"] = manifest(found).encode()
+    files |= {SEEDS / name: data for name, data in seeds().items()}
+    for folder in (CORPUS, SEEDS):
+        folder.mkdir(exist_ok=True)
+        for old in folder.iterdir():
+            if old not in files:
+                old.unlink()
+    for path, data in files.items():
+        path.write_bytes(data)
+    print(f"{len(files)} files, {sum(map(len, files.values()))} bytes")
 
 
 if __name__ == "__main__":
