@@ -3,6 +3,7 @@
 import json
 import time
 from array import array
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from small_vocab import BYTE, CONTROL, UNKNOWN, UNUSED, USER_DEFINED, small_meta
 from pagelm.errors import TokenizerError
 from pagelm.string_array import StringArray
 from pagelm.tokenizer import Tokenizer, bpe, tokenizer_from
+from pagelm.tokenizer.pretokenize import PRES
 
 VECTORS = json.loads((Path(__file__).parent.parent / "e2e" / "data" / "smollm2-tokens.json").read_text())
 
@@ -137,6 +139,15 @@ def test_a_byte_without_token_is_left_out():
     assert pieces(tokenizer_from(metadata), "aqb") == ["a", "b"]
 
 
+def test_a_pre_tokenizer_may_take_whole_words_and_ask_for_bos(monkeypatch):
+    monkeypatch.setitem(PRES, "whole", replace(PRES["gpt-2"], ignore_merges=True, add_bos=True))
+    metadata = with_token("hell", 1, pre="whole")
+    assert pieces(tokenizer_from(metadata), " the hell") == ["Ġthe", "Ġ", "he", "ll"]
+    assert pieces(tokenizer_from(metadata), "hell", add_special=True) == ["<|im_start|>", "hell"]
+    metadata["tokenizer.ggml.pre"] = "gpt-2"
+    assert pieces(tokenizer_from(metadata), "hell", add_special=True) == ["he", "ll"]
+
+
 def test_words_are_remembered_up_to_a_bound(small, monkeypatch):
     monkeypatch.setattr(bpe, "CACHE_WORDS", 10)
     text = " ".join(f"w{chr(97 + i)}x" for i in range(26))
@@ -183,6 +194,11 @@ def test_the_longest_special_text_is_found_first():
     metadata["tokenizer.ggml.tokens"].append("b><cd")
     metadata["tokenizer.ggml.token_type"].append(CONTROL)
     assert pieces(tokenizer_from(metadata), "<ab><cd") == ["<", "a", "b><cd"]
+    # Length is in bytes: "日a" has 4, "abc" has 3.
+    metadata = with_token("abc", CONTROL)
+    metadata["tokenizer.ggml.tokens"].append("日a")
+    metadata["tokenizer.ggml.token_type"].append(CONTROL)
+    assert pieces(tokenizer_from(metadata), "日abc") == ["日a", "b", "c"]
 
 
 def test_words_are_cut_apart_from_specials(small):
@@ -203,7 +219,8 @@ def test_end_tokens_come_from_ids_and_from_texts():
     assert tokenizer_from(small_metadata()).eog_ids == {0, 2}
     assert tokenizer_from(small_metadata(eos_token_id=5)).eog_ids == {0, 2, 5}
     assert tokenizer_from(small_metadata(eos_token_id=None)).eos_id is None
-    assert tokenizer_from(small_metadata(eot_token_id=9)).eot_id == 9
+    with_eot = tokenizer_from(small_metadata(eot_token_id=9))
+    assert (with_eot.eot_id, with_eot.eog_ids) == (9, {0, 2, 9})
     with_turn = tokenizer_from(with_token("<end_of_turn>", 1))
     assert with_turn.n_vocab - 1 in with_turn.eog_ids
     # A token that ends a generation is a control token, whatever the file calls it.
