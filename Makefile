@@ -39,7 +39,7 @@ $(PACKAGES): pyproject.toml
 	@$(PYTHON) -m venv $(VENV) \
 	  || { echo 'pagelm: no virtual environment could be made (Debian: apt-get install python3-venv)' >&2; exit 2; }
 	@echo 'installing Python packages …'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
 $(NPM): host/package.json host/package-lock.json

@@ -97,10 +97,7 @@ def main() -> int:
     try:
         print(f"Chromium: {ensure_chromium()}")
     except SetupError as e:
-        print(f"pagelm: {e}", file=sys.stderr)
-        print(
-            "pagelm: or set PAGELM_CHROMIUM to the executable file of a Chromium or Chrome", file=sys.stderr
-        )
+        print(f"pagelm: {e}, or name a Chromium's executable file in PAGELM_CHROMIUM", file=sys.stderr)
         return 2
     try:
         print(f"WebGPU natively: {'; '.join(ensure_vulkan())}")
