@@ -1,101 +1,200 @@
-"""The built wheel, served, installed in Pyodide in headless Chromium: what all end-to-end tests share.
+"""Fixtures of the tests in a real browser: the built wheel, a server, Chromium, and a page driven from here.
 
-`guest` calls the guest in one page for the whole session, `lm` is the default model loaded in another. Both
-live in a thread with an event loop of its own, so that the tests are plain functions.
+Every test here needs Chromium and Pyodide, those marked `model` the default model's file as well; needs.py
+says what happens without them. A failure leaves the console's log and a screenshot under test-results/.
 """
 
 import asyncio
+import os
+import re
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from needs import default_model, missing_model
 
-from pagelm.host.browser_guest import BrowserGuest
-from pagelm.host.browser_lm import BrowserLm
 from pagelm.host.chromium import chromium_flags, find_chromium
-from pagelm.host.native_lm import NativeLm
 from pagelm.host.server import RunningServer, start_server
 
 ROOT = Path(__file__).parent.parent
-DATA = Path(__file__).parent / "data"
-N_CTX = 512
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
+RESULTS = ROOT / "test-results"
+N_CTX = 512  # tokens; the references need less
 
 
-@pytest.fixture(scope="session")
-def run() -> Iterator[Run]:
-    """Runs a coroutine on the session's event loop and gives its result; at most 15 minutes."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="e2e", daemon=True)
-    thread.start()
-    yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(900)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(10)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker("browser")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _software_adapter() -> None:
+    """The same adapter everywhere, unless the caller names one."""
+    os.environ.setdefault("PAGELM_ADAPTER", "swiftshader")
+
+
+# ---- the wheel and the server ----
 
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel as `python -m build` makes it from a clean copy of what a checkout holds."""
-    out = tmp_path_factory.mktemp("wheel")
-    shutil.rmtree(ROOT / "build", ignore_errors=True)  # setuptools would ship files deleted since
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return next(out.glob("pagelm-*.whl"))
-
-
-@pytest.fixture(scope="session")
-def guest(run: Run, wheel: Path) -> Iterator[BrowserGuest]:
-    """A page with pagelm and no model; `run(guest.call(method, args))`."""
-    guest = run(BrowserGuest.open(wheel=wheel))
-    yield guest
-    run(guest.close())
-
-
-@pytest.fixture(scope="session")
-def lm(run: Run, wheel: Path, model_path: Path) -> Iterator[BrowserLm]:
-    """The default model in the browser."""
-    lm = run(BrowserLm.open(str(model_path), n_ctx=N_CTX, wheel=wheel))
-    yield lm
-    run(lm.close())
-
-
-@pytest.fixture(scope="session")
-def native_lm(run: Run, model_path: Path) -> Iterator[NativeLm]:
-    """The default model on the native adapter."""
-    lm = run(NativeLm.open(str(model_path), n_ctx=N_CTX))
-    yield lm
-    run(lm.close())
-
-
-@pytest.fixture(scope="session")
-def traced(run: Run) -> Callable[..., list[tuple[int, np.ndarray]]]:
-    """All steps of `lm.trace(ids, n, forced)` as a list."""
-
-    async def collect(lm: Any, *args: Any) -> list[tuple[int, np.ndarray]]:
-        return [(token, np.array(logits)) async for token, logits in lm.trace(*args)]
-
-    return lambda *args: run(collect(*args))
+    """The wheel as a release builds it."""
+    shutil.rmtree(ROOT / "build", ignore_errors=True)  # setuptools ships again what was deleted since
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    done = subprocess.run(build, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return next(folder.glob("pagelm-*.whl"))
 
 
 @pytest.fixture(scope="session")
 def server(wheel: Path, model_path: Path) -> Iterator[RunningServer]:
-    """The page's server with the default model, for tests that drive the page themselves."""
-    with start_server(model_path, wheel) as server:
-        yield server
+    """What `pagelm serve` runs, with the default model; mark the test `model`."""
+    with start_server(model_path, wheel) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
-def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
+def bare_server(wheel: Path) -> Iterator[RunningServer]:
+    """What `pagelm serve` runs, without a model."""
+    with start_server(None, wheel) as running:
+        yield running
+
+
+# ---- Chromium for the tests that use the page (pytest-playwright) ----
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args(
+    browser_type_launch_args: dict[str, Any], _software_adapter: None
+) -> dict[str, Any]:
     return {**browser_type_launch_args, "executable_path": find_chromium(), "args": chromium_flags()}
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report: Any = yield
+    if report.failed:
+        item.user_properties.append(("failed", True))
+    return report
+
+
+def failed(request: pytest.FixtureRequest) -> bool:
+    return ("failed", True) in request.node.user_properties
+
+
+def results_of(request: pytest.FixtureRequest) -> Path:
+    folder = RESULTS / re.sub(r"[^\w.-]+", "-", request.node.nodeid)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def page(page: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """pytest-playwright's page; a failed test leaves its console and a screenshot."""
+    log: list[str] = []
+    page.on("console", lambda message: log.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: log.append(f"uncaught: {error}"))
+    page.on("requestfailed", lambda asked: log.append(f"failed: {asked.url} {asked.failure}"))
+    yield page
+    if failed(request):
+        folder = results_of(request)
+        (folder / "console.log").write_text("\n".join(log) + "\n")
+        page.screenshot(path=folder / "page.png", full_page=True)
+
+
+# ---- the worker, driven from here ----
+
+
+class SyncBrowserLm:
+    """A BrowserLm for tests that are not async: it lives in a thread with a loop of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="browser-lm", daemon=True)
+        self._thread.start()
+        self.lm: Any = None
+        self.loaded: Any = None  # what the last `load` was given
+
+    def start(self, serve: Path | None, **options: Any) -> None:
+        from pagelm.host.browser_lm import BrowserLm
+
+        self.lm = self.run(BrowserLm.start(serve, **options))
+
+    def run(self, work: Coroutine[Any, Any, Any], timeout_s: float = 900) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
+
+    def call(
+        self,
+        method: str,
+        args: Mapping[str, Any] | None = None,
+        on_event: Callable[[dict[str, Any]], object] | None = None,
+    ) -> Any:
+        """One call of page/service.py; see BrowserLm.call."""
+        return self.run(self.lm.call(method, args, on_event))
+
+    def load(self, model: bytes | None = None, n_ctx: int | None = None) -> dict[str, Any]:
+        """Load a small model given as bytes, or the default model; nothing is done if it is loaded."""
+        if self.loaded != (model, n_ctx):
+            self.loaded = None
+            given = {"url": self.lm.model_url} if model is None else {"file": model}
+            self.lm.info = self.call("load", {**given, "n_ctx": n_ctx})
+            self.loaded = (model, n_ctx)
+        info: dict[str, Any] = self.lm.info
+        return info
+
+    def trace(self, ids: list[int], n: int, forced: list[int] | None = None) -> list[tuple[int, Any]]:
+        """All steps of BrowserLm.trace."""
+
+        async def collect() -> list[tuple[int, Any]]:
+            return [step async for step in self.lm.trace(ids, n, forced)]
+
+        steps: list[tuple[int, Any]] = self.run(collect())
+        return steps
+
+    def close(self) -> None:
+        if self.lm is not None:
+            self.run(self.lm.close(), 60)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+
+
 @pytest.fixture(scope="session")
-def base_url(server: RunningServer) -> str:
-    return server.url
+def _browser_lm(wheel: Path, _software_adapter: None) -> Iterator[SyncBrowserLm]:
+    lm = SyncBrowserLm()
+    try:
+        lm.start(None if missing_model() else default_model(), wheel=wheel)
+        yield lm
+    finally:
+        lm.close()
+
+
+@pytest.fixture
+def browser_lm(_browser_lm: SyncBrowserLm, request: pytest.FixtureRequest) -> Iterator[SyncBrowserLm]:
+    """The worker with the built wheel, for `call`, `load`, `trace`. One for the whole run."""
+    yield _browser_lm
+    if failed(request):
+        (results_of(request) / "console.log").write_text("\n".join(_browser_lm.lm.log) + "\n")
+
+
+@pytest.fixture
+def loaded_lm(browser_lm: SyncBrowserLm) -> SyncBrowserLm:
+    """`browser_lm` with the default model loaded; mark the test `model`."""
+    browser_lm.load(n_ctx=N_CTX)
+    return browser_lm
+
+
+@pytest.fixture(scope="session")
+def native_lm(_browser_lm: SyncBrowserLm, model_path: Path) -> Iterator[Any]:
+    """The default model on the native adapter, on the same event loop."""
+    from pagelm.host.native_lm import NativeLm
+
+    lm = _browser_lm.run(NativeLm.open(str(model_path), n_ctx=N_CTX))
+    yield lm
+    _browser_lm.run(lm.close())

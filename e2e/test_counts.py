@@ -29,39 +29,39 @@ WRAP = """() => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def worker(lm):
-    return lm.guest.page.workers[0]
+@pytest.fixture
+def counts(loaded_lm):
+    """A function that generates `n` tokens and gives the result and the counts."""
+    worker = loaded_lm.lm.page.workers[0]
+    if not loaded_lm.run(worker.evaluate("'counts' in globalThis")):
+        loaded_lm.run(worker.evaluate(WRAP))
+
+    def generate(n, emit=None):
+        zero = "Object.assign(counts, {made: 0, submits: 0, maps: 0, bytes: 0})"
+        loaded_lm.run(worker.evaluate(zero))
+        result = loaded_lm.run(loaded_lm.lm.generate("The capital of France is", n, True, emit))
+        return result, loaded_lm.run(worker.evaluate("counts"))
+
+    return generate
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _wrapped(run, worker):
-    run(worker.evaluate(WRAP))
-
-
-def counted(run, lm, worker, n, ignore_eos=True, emit=None):
-    run(worker.evaluate("Object.assign(counts, {made: 0, submits: 0, maps: 0, bytes: 0})"))
-    result = run(lm.generate("The capital of France is", n, ignore_eos, emit))
-    return result, run(worker.evaluate("counts"))
-
-
-def test_a_token_costs_one_submit_and_four_bytes_and_creates_nothing(run, lm, worker):
-    one, first = counted(run, lm, worker, 1)
-    many, counts = counted(run, lm, worker, 21)
+def test_a_token_costs_one_submit_and_four_bytes_and_creates_nothing(counts):
+    one, first = counts(1)
+    many, more = counts(21)
     assert len(many["ids"]) == 21
-    assert counts["submits"] - first["submits"] == 20  # N - 1 after the prompt
-    assert counts["made"] == 0
-    assert (counts["maps"], counts["bytes"]) == (21, 4 * 21)
-    assert many["stats"]["submits"] - one["stats"]["submits"] == counts["submits"]
+    assert more["submits"] - first["submits"] == 20  # N - 1 after the prompt
+    assert more["made"] == 0
+    assert (more["maps"], more["bytes"]) == (21, 4 * 21)
+    assert many["stats"]["submits"] - one["stats"]["submits"] == more["submits"]
     assert many["stats"]["buffers_created_in_decode"] == 0
     assert many["stats"]["bytes_read_back_per_token"] == 4
 
 
-def test_an_early_stop_costs_at_most_one_submit_more(run, lm, worker):
-    _, first = counted(run, lm, worker, 1)
+def test_an_early_stop_costs_at_most_one_submit_more(counts):
+    _, first = counts(1)
     pieces: list[str] = []
-    result, counts = counted(run, lm, worker, 200, emit=lambda piece: pieces.append(piece) or len(pieces) < 5)
+    result, more = counts(200, emit=lambda piece: pieces.append(piece) or len(pieces) < 5)
     assert result["stop_reason"] == "cancelled"
-    assert counts["submits"] - first["submits"] <= len(result["ids"]) - 1 + 1
-    again, _ = counted(run, lm, worker, 3)
+    assert more["submits"] - first["submits"] <= len(result["ids"]) - 1 + 1
+    again, _ = counts(3)
     assert len(again["ids"]) == 3

@@ -20,18 +20,11 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_logits_equal_the_oracle(run, guest, tmp_path, name):
+def test_logits_equal_the_oracle(browser_lm, tmp_path, name):
     path = tmp_path / "tiny.gguf"
     tiny_model(path, n_vocab=400, **MODELS[name])
-    steps: list[tuple[int, np.ndarray]] = []
-
-    def step(event):
-        if event["kind"] == "step":
-            steps.append((event["id"], np.frombuffer(event["logits"], np.float32)))
-
-    run(guest.call("load", {"file": path.read_bytes(), "n_ctx": 64}))  # bytes: a source without a stream
-    run(guest.call("trace", {"ids": PROMPT, "n": 8}, step))
-    run(guest.call("close"))
+    browser_lm.load(path.read_bytes(), n_ctx=64)  # bytes: a source without a stream
+    steps = browser_lm.trace(PROMPT, 8)
     oracle = Oracle(path)
     logits = oracle.forward(PROMPT)
     assert len(steps) == 8
@@ -41,10 +34,12 @@ def test_logits_equal_the_oracle(run, guest, tmp_path, name):
         logits = oracle.forward([token])
 
 
-def test_memory_is_given_back_when_a_model_is_closed(run, guest, tmp_path):
+def test_memory_is_given_back_when_a_model_is_closed(browser_lm, tmp_path):
     path = tmp_path / "tiny.gguf"
     tiny_model(path, n_vocab=400)
     for _ in range(3):
-        info = run(guest.call("load", {"file": path.read_bytes()}))
+        browser_lm.loaded = None
+        info = browser_lm.load(path.read_bytes())
         assert info["memory_used"] == info["plan"]["total"] - info["plan"]["staging"]
-        run(guest.call("close"))
+        browser_lm.call("close")
+    browser_lm.loaded = None

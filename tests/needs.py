@@ -15,6 +15,7 @@ import pytest
 
 from pagelm.errors import PagelmError
 from pagelm.host import models
+from pagelm.host.assets import pyodide_dir
 from pagelm.host.chromium import find_chromium
 
 MODEL_VARIABLE = "PAGELM_TEST_MODEL"
@@ -36,11 +37,12 @@ def missing_gpu() -> str:
 
 @functools.cache
 def missing_browser() -> str:
-    """Why there is no Chromium to drive, or an empty string."""
+    """Why there is no Chromium to drive, or no Pyodide to run in it, or an empty string."""
     if importlib.util.find_spec("playwright") is None:
         return "playwright is not installed"
     try:
         find_chromium()
+        pyodide_dir()
     except PagelmError as e:
         return str(e)
     return ""
