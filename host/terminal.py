@@ -1,6 +1,8 @@
 """What the commands share about terminals: output, one-line errors, exit codes, Ctrl-C."""
 
 import asyncio
+import contextlib
+import io
 import json
 import math
 import os
@@ -50,7 +52,8 @@ class OneLineGroup(click.Group):
             return result
         except BrokenPipeError:
             # Else Python would complain at exit, when it flushes what is left.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            with contextlib.suppress(io.UnsupportedOperation):  # not a file: nothing will be flushed
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(NO_READER)
 
     @staticmethod

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tiny_gguf import tiny_model
+
 from pagelm.device.native import NativeGpu
 from pagelm.host.oracle.model import Oracle
 from pagelm.loading import load_model
 from pagelm.sources import FileSource
-from tiny_gguf import tiny_model
 
 pytestmark = pytest.mark.gpu
 

@@ -60,8 +60,8 @@ class NativeGpu:
             adapters = wgpu.gpu.enumerate_adapters_sync()
             matching = [a for a in adapters if wanted.lower() in a.summary.lower()]
             if not matching:
-                names = "; ".join(a.summary for a in adapters) or "none"
-                raise DeviceError(f"PAGELM_NATIVE_ADAPTER={wanted} matches no adapter; found: {names}")
+                found = "; ".join(a.summary for a in adapters) or "none"
+                raise DeviceError(f"PAGELM_NATIVE_ADAPTER={wanted} matches no adapter; found: {found}")
             adapter = matching[0]
         else:
             try:

@@ -1,4 +1,4 @@
-"""Fixtures of all tests: fixed random numbers, no silent numpy errors, and what the markers need.
+"""A pytest plugin (`-p needs`) for all tests: fixed random numbers, loud numpy errors, what markers need.
 
 A test marked `gpu`, `browser` or `model` is skipped with the reason where the thing is missing, and fails
 there when CI is set: a pipeline that tests less than it says is worse than one that is red.
@@ -8,7 +8,6 @@ import functools
 import importlib.util
 import os
 import random
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,6 @@ import pytest
 from pagelm.errors import PagelmError
 from pagelm.host import models
 from pagelm.host.chromium import find_chromium
-
-sys.path.insert(0, str(Path(__file__).parent))  # `import tiny_gguf` in any test
 
 MODEL_VARIABLE = "PAGELM_TEST_MODEL"
 

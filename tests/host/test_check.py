@@ -1,0 +1,183 @@
+"""`check`: agreement is seen, and the first wrong layer and operation is found, whichever it is."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from fake_lm import (
+    NanLm,
+    WrongDecodeLm,
+    cpu_lm,
+    oracle_with_wrong_op,
+    oracle_with_wrong_rope,
+    oracle_with_wrong_weight,
+)
+from tiny_gguf import tiny_model
+
+from pagelm.errors import PagelmError
+from pagelm.gguf import read_gguf
+from pagelm.host import check as checks
+from pagelm.host.oracle import Oracle
+from pagelm.hparams import hparams_from
+from pagelm.program import forward
+from pagelm.sources import FileSource
+from pagelm.weights import slabs_of
+
+PROMPTS = ["hello world", "the one and only", "ab"]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    path = tmp_path_factory.mktemp("check") / "tiny.gguf"
+    tiny_model(path, quant="F32", n_layer=5, tied=False)
+    return path
+
+
+def check(lm, path, **options):
+    return asyncio.run(checks.check(lm, Oracle(path), PROMPTS, steps=4, **options))
+
+
+def test_device_that_agrees_is_ok(tiny):
+    report = check(cpu_lm(tiny), tiny)
+    assert report["ok"] and report["ids_equal"]
+    assert report["first_bad"] is None
+    assert report["max_rel_logit_diff"] == 0.0
+    assert report["prompts"] == 3 and report["steps"] == 4
+    assert [case["prompt"] for case in report["cases"]] == PROMPTS
+    assert all(len(case["ids"]) == 4 for case in report["cases"])
+
+
+@pytest.mark.parametrize(
+    ("tensor", "layer", "op"),
+    [
+        ("token_embd.weight", None, "embed"),
+        ("blk.0.attn_norm.weight", 0, "attn_norm"),
+        ("blk.0.attn_q.weight", 0, "attn_q"),
+        ("blk.2.attn_k.weight", 2, "attn_k"),
+        ("blk.4.attn_v.weight", 4, "attn_v"),
+        ("blk.1.attn_output.weight", 1, "attn_output"),
+        ("blk.3.ffn_norm.weight", 3, "ffn_norm"),
+        ("blk.2.ffn_gate.weight", 2, "ffn_gate"),
+        ("blk.2.ffn_up.weight", 2, "ffn_up"),
+        ("blk.4.ffn_down.weight", 4, "ffn_down"),
+        ("output_norm.weight", None, "output_norm"),
+        ("output.weight", None, "output"),
+    ],
+)
+def test_wrong_tensor_is_found_at_its_layer_and_operation(tiny, tensor, layer, op):
+    if tensor == "token_embd.weight":  # the row must be one that a prompt uses
+        oracle = Oracle(tiny)
+        oracle.weights._decoded[tensor] = oracle.weights.tensor(tensor) * np.float32(1.01)
+    else:
+        oracle = oracle_with_wrong_weight(tiny, tensor)
+    report = check(cpu_lm(tiny, oracle=oracle), tiny)
+    assert not report["ok"]
+    assert (report["first_bad"]["layer"], report["first_bad"]["op"]) == (layer, op)
+    assert report["first_bad"]["rel"] > checks.MAX_REL
+
+
+@pytest.mark.parametrize(
+    ("function", "op"), [("attention_values", "attn_values"), ("swiglu", "swiglu")], ids=["values", "swiglu"]
+)
+@pytest.mark.parametrize("layer", range(5))
+def test_wrong_operation_is_found_in_every_layer(tiny, monkeypatch, function, op, layer):
+    wrong = oracle_with_wrong_op(tiny, function, layer, monkeypatch)
+    report = check(cpu_lm(tiny, oracle=wrong), tiny)
+    assert (report["first_bad"]["layer"], report["first_bad"]["op"]) == (layer, op)
+
+
+def test_wrong_rope_is_found_in_the_first_layer(tiny):
+    report = check(cpu_lm(tiny, oracle=oracle_with_wrong_rope(tiny)), tiny)
+    assert (report["first_bad"]["layer"], report["first_bad"]["op"]) == (0, "rope_q")
+
+
+def test_error_below_the_tolerance_is_ok_and_above_it_is_not(tiny):
+    wrong = oracle_with_wrong_weight(tiny, "output.weight", by=1e-3)
+    rel = check(cpu_lm(tiny, oracle=wrong), tiny)["max_rel_logit_diff"]
+    assert rel > 0
+    assert check(cpu_lm(tiny, oracle=wrong), tiny, tolerance=rel * 1.01)["ok"]
+    assert not check(cpu_lm(tiny, oracle=wrong), tiny, tolerance=rel * 0.99)["ok"]
+
+
+def test_other_ids_are_not_ok_however_small_the_difference(tiny):
+    class OtherIds(type(cpu_lm(tiny))):
+        async def trace(self, prompt_ids, n, forced=None):
+            async for token, logits in super().trace(prompt_ids, n, forced):
+                yield (token + 1) % len(logits), logits
+
+    report = check(cpu_lm(tiny, OtherIds), tiny)
+    assert not report["ids_equal"] and not report["ok"]
+
+
+def test_nan_logits_count_as_infinitely_wrong(tiny):
+    report = check(cpu_lm(tiny, NanLm), tiny)
+    assert not report["ok"] and not report["ids_equal"]
+    assert report["max_rel_logit_diff"] == float("inf")
+
+
+def test_error_in_decoding_alone_is_told_from_one_in_the_prompt(tiny):
+    report = check(cpu_lm(tiny, WrongDecodeLm), tiny)
+    assert report["first_bad"]["op"] == "decode"
+    assert report["first_bad"]["layer"] is None
+
+
+def test_device_that_stops_early_does_not_pass(tiny):
+    lm = cpu_lm(tiny, oracle=Oracle(tiny, n_ctx=10))
+    with pytest.raises(PagelmError, match="of 12 steps; the context is too small"):
+        asyncio.run(checks.check(lm, Oracle(tiny), ["ab"], steps=12))
+
+
+def test_names_of_activations_are_those_of_the_forward_pass(tiny):
+    async def ops():
+        gguf = await read_gguf(FileSource(tiny))
+        hp = hparams_from(gguf)
+        from pagelm.device import Limits
+
+        slabs = {name: slabs_of(gguf, t, Limits.default()) for name, t in gguf.tensors.items()}
+        return forward(hp, slabs, n_ctx=64, prompt=True)
+
+    seen = {}
+    for op in asyncio.run(ops()):
+        seen[op.label.rpartition(".")[2]] = op.buffers[-1]
+    assert checks.ACTIVATIONS.items() <= seen.items()
+
+
+def test_relative_difference_by_hand():
+    assert checks.rel_diff(np.float32([1, -4]), np.float32([1.5, -4])) == 0.125
+    assert checks.rel_diff(np.float32([0, 0]), np.float32([0, 0])) == 0.0
+    assert checks.rel_diff(np.float32([1e-9, 0]), np.float32([0, 0])) == float("inf")
+    assert checks.rel_diff(np.float32([np.nan]), np.float32([1])) == float("inf")
+    assert checks.rel_diff(np.float32([1]), np.float32([1, 2])) == float("inf")
+
+
+def test_built_in_prompts_are_many_and_varied():
+    assert len(set(checks.PROMPTS)) == len(checks.PROMPTS) >= 10
+    assert max(map(len, checks.PROMPTS)) > 200
+    assert any(not p.isascii() for p in checks.PROMPTS)
+    assert any("<|im_start|>" in p for p in checks.PROMPTS)
+
+
+def test_prompts_come_one_a_line_or_as_a_json_list(tmp_path):
+    file = tmp_path / "prompts"
+    file.write_text("one\n\ntwo two\n")
+    assert checks.read_prompts(file) == ["one", "two two"]
+    file.write_text('["one\\nline", "two"]')
+    assert checks.read_prompts(file) == ["one\nline", "two"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"\n\n", "no prompts"),
+        (b"[1]", "must be a string"),
+        (b"[", "but is none"),
+        (b"\xff", "cannot be read as UTF-8"),
+        (None, "cannot be read"),
+    ],
+)
+def test_prompts_file_that_cannot_be_used_is_refused(tmp_path, text, message):
+    file = tmp_path / "prompts"
+    if text is not None:
+        file.write_bytes(text)
+    with pytest.raises(PagelmError, match=message):
+        checks.read_prompts(file)

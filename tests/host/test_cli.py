@@ -1,0 +1,377 @@
+"""The command line: what each command prints, and how it ends when something is wrong."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+from fake_lm import FakeLm, cpu_lm, oracle_with_wrong_weight
+from tiny_gguf import tiny_model
+
+import pagelm
+from pagelm import kernels
+from pagelm.host import check as checks
+from pagelm.host import cli as commands
+from pagelm.host.terminal import run_async, visible
+
+RUN_KEYS = {"prompt_ids", "ids", "text", "stop_reason", "timing", "stats", "adapter"}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cli") / "tiny.gguf"
+    tiny_model(path, quant="F32", tied=False)
+    return str(path)
+
+
+@pytest.fixture
+def fake(monkeypatch, tmp_path):
+    """A device that answers at once, in place of every device; `MODEL` is a file that exists."""
+    lm = FakeLm(pieces=("one ", "two ", "drei"))
+    lm.opened_with = []
+
+    async def open_fake(device, model, **options):
+        lm.opened_with.append((device, model, options))
+        return lm
+
+    monkeypatch.setattr(commands, "open_lm", open_fake)
+    model = tmp_path / "model.gguf"
+    model.write_bytes(b"GGUF")
+    lm.model = str(model)
+    return lm
+
+
+def invoke(*args, **options):
+    return CliRunner().invoke(commands.cli, list(args), prog_name="pagelm", **options)
+
+
+def pagelm_process(*args, **options):
+    command = [sys.executable, "-m", "pagelm.host.cli", *args]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+
+
+def finished(*args):
+    process = pagelm_process(*args, stdin=subprocess.DEVNULL)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out.decode(), err.decode()
+
+
+# ---- run ------------------------------------------------------------------------------------------------
+
+
+def test_run_streams_text_to_stdout_and_timing_to_stderr(fake):
+    result = invoke("run", fake.model, "--prompt", "hi")
+    assert result.exit_code == 0
+    assert result.stdout == "one two drei\n"
+    assert "10.0 tok/s" in result.stderr and "stopped by length" in result.stderr
+    assert fake.closed
+
+
+def test_run_defaults_to_the_browser_and_hands_the_options_on(fake):
+    invoke("run", fake.model, "--prompt", "hi", "--ctx", "99", "--memory-budget", "2M")
+    device, model, options = fake.opened_with[0]
+    assert (device, model) == ("browser", fake.model)
+    assert options["n_ctx"] == 99 and options["memory_budget"] == 2 << 20
+
+
+def test_run_quiet_prints_the_text_alone(fake):
+    result = invoke("run", fake.model, "--prompt", "hi", "--quiet")
+    assert (result.stdout, result.stderr) == ("one two drei\n", "")
+
+
+def test_run_json_prints_one_object_and_nothing_else(fake):
+    result = invoke("run", fake.model, "--prompt", "hi", "--json", "--max-tokens", "5", "--ignore-eos")
+    got = json.loads(result.stdout)
+    assert got.keys() >= RUN_KEYS
+    assert got["prompt_ids"] == [104, 105] and len(got["ids"]) == 5
+    assert got["timing"].keys() >= {
+        "load_s",
+        "prefill_s",
+        "decode_s",
+        "prefill_tok_s",
+        "decode_tok_s",
+        "record_ms_per_token",
+        "submit_ms_per_token",
+    }
+    assert got["stats"].keys() >= {
+        "submits",
+        "dispatches",
+        "tokens",
+        "buffers_created_in_decode",
+        "bytes_read_back_per_token",
+        "memory_bytes",
+    }
+    assert got["adapter"].keys() >= {"vendor", "architecture", "device", "backend"}
+    assert result.stderr == ""
+
+
+def test_run_takes_the_prompt_from_stdin(fake):
+    result = invoke("run", fake.model, "--prompt", "-", "--json", input="grüße\n")
+    assert json.loads(result.stdout)["prompt_ids"] == [ord(c) for c in "grüße\n"]
+
+
+def test_run_refuses_a_prompt_that_is_not_utf8(fake):
+    result = invoke("run", fake.model, "--prompt", "-", input=b"ab\xff")
+    assert result.exit_code == 2
+    assert result.stderr == "pagelm: the prompt is not UTF-8 text: character 2 is a broken byte\n"
+
+
+def test_run_closes_the_device_after_an_error(fake, monkeypatch):
+    async def fail(*args):
+        raise pagelm.PagelmError("the device\nis gone")
+
+    monkeypatch.setattr(fake, "generate", fail)
+    result = invoke("run", fake.model, "--prompt", "hi")
+    assert (result.exit_code, result.stderr) == (2, "pagelm: the device is gone\n")
+    assert fake.closed
+
+
+def test_run_on_the_cpu_gives_the_oracles_ids(tiny):
+    code, out, err = finished(
+        "run", tiny, "--device", "cpu", "--prompt", "hello", "--max-tokens", "6", "--json"
+    )
+    assert (code, err) == (0, "")
+    got = json.loads(out)
+    oracle = checks.Oracle(tiny)
+    want, feed = [], got["prompt_ids"]
+    for _ in range(len(got["ids"])):
+        want.append(int(oracle.forward(feed).argmax()))
+        feed = want[-1:]
+    assert got["ids"] == want and got["ids"]
+    assert got["device"] == "cpu" and got["adapter"]["backend"] == "cpu"
+
+
+@pytest.mark.gpu
+def test_run_natively_gives_the_ids_and_text_of_the_cpu(tiny):
+    args = ["run", tiny, "--prompt", "hello world", "--max-tokens", "12", "--ignore-eos", "--json"]
+    native = json.loads(finished(*args, "--device", "native")[1])
+    cpu = json.loads(finished(*args, "--device", "cpu")[1])
+    for key in ("prompt_ids", "ids", "text", "stop_reason"):
+        assert native[key] == cpu[key], key
+    assert native["stats"]["buffers_created_in_decode"] == 0
+    assert native["stats"]["bytes_read_back_per_token"] == 4
+
+
+def test_context_that_ends_first_is_the_stop_reason(tiny):
+    args = ["run", tiny, "--device", "cpu", "--prompt", "hi, world", "--ignore-eos", "--json"]
+    n_prompt = len(json.loads(finished(*args, "--max-tokens", "1")[1])["prompt_ids"])
+    got = json.loads(finished(*args, "--ctx", str(n_prompt + 3))[1])
+    assert got["stop_reason"] == "context"
+    assert len(got["ids"]) == 4  # the last one is shown, not fed
+    code, _, err = finished(*args, "--ctx", str(n_prompt - 1))
+    assert code == 2 and "context positions" in err
+
+
+# ---- how it ends ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["run"],
+        ["run", "--prompt", "x", "--device", "tpu"],
+        ["run", "--prompt", "x", "--max-tokens", "0"],
+        ["run", "--prompt", "x", "--memory-budget", "lots"],
+        ["run", "--prompt", "x", "no-such-file.gguf"],
+        ["run", "--prompt", "x", "--unknown"],
+        ["no-such-command"],
+        ["--no-such-option"],
+        ["tokenize"],
+        ["tokenize", "--text", "a", "--file", "b"],
+        ["shaders", "--workgroup", "3"],
+        ["check", "--exact"],
+        ["check", "--device", "cpu"],
+        ["check", "--exact", "--reference", "x", "--device", "native"],
+        ["bench", "--gen", "1"],
+        ["serve", "http://127.0.0.1/x.gguf"],
+    ],
+    ids=" ".join,
+)
+def test_mistake_is_one_line_on_stderr_and_exit_code_2(args):
+    result = invoke(*args)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("pagelm: ") and result.stderr.count("\n") == 1
+
+
+def test_mistake_is_one_line_in_a_real_process_too(tmp_path):
+    (tmp_path / "x.gguf").write_bytes(b"not a model at all")
+    code, out, err = finished("run", str(tmp_path / "x.gguf"), "--device", "cpu", "--prompt", "x")
+    assert (code, out) == (2, "")
+    assert err.startswith("pagelm: ") and err.count("\n") == 1 and "not a GGUF file" in err
+
+
+def test_missing_package_says_which_extra_brings_it(monkeypatch, tiny):
+    monkeypatch.setitem(sys.modules, "wgpu", None)
+    result = invoke("run", tiny, "--device", "native", "--prompt", "x")
+    assert result.exit_code == 2
+    assert "pip install 'pagelm[native]'" in result.stderr
+
+
+def test_reader_that_goes_away_ends_it_quietly(tiny):
+    process = pagelm_process("shaders", stdin=subprocess.DEVNULL)
+    process.stdout.close()
+    assert process.wait(60) == 141
+    assert process.stderr.read() == b""
+
+
+def test_reader_that_goes_away_stops_the_generation(fake, monkeypatch):
+    def gone(text):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(commands, "print_text", gone)
+    result = invoke("run", fake.model, "--prompt", "x", "--max-tokens", "100", "--ignore-eos")
+    assert result.exit_code == 141
+    assert fake.counts["tokens"] == 1 and fake.closed
+
+
+def test_ctrl_c_ends_with_130_and_no_traceback(tiny):
+    process = pagelm_process("run", tiny, "--device", "cpu", "--prompt", "-", stdin=subprocess.PIPE)
+    time.sleep(1.5)  # it waits for its prompt now
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err.strip()) == (130, b"", b"")
+
+
+def test_ctrl_c_during_the_work_runs_its_cleanup():
+    import asyncio
+
+    cleaned = []
+
+    async def work():
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(30)
+        finally:
+            cleaned.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_async(work())
+    assert cleaned == [True]
+
+
+def test_ctrl_c_that_a_library_swallows_still_ends_the_work():
+    import asyncio
+
+    async def work():
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.1)
+        except KeyboardInterrupt:
+            pass  # as a C callback does
+        await asyncio.sleep(30)
+
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_async(work())
+    assert time.monotonic() - start < 5
+
+
+def test_interrupt_handler_is_put_back():
+    async def work():
+        return 7
+
+    before = signal.getsignal(signal.SIGINT)
+    assert run_async(work()) == 7
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+# ---- check ----------------------------------------------------------------------------------------------
+
+
+def test_check_that_fails_exits_1_and_names_layer_and_op(monkeypatch, tiny):
+    wrong = cpu_lm(tiny, oracle=oracle_with_wrong_weight(tiny, "blk.1.ffn_up.weight"))
+
+    async def open_wrong(device, model, **options):
+        return wrong
+
+    monkeypatch.setattr(commands, "open_lm", open_wrong)
+    result = invoke("check", tiny, "--json", "--max-tokens", "3")
+    got = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert got.keys() >= {"ok", "prompts", "max_rel_logit_diff", "ids_equal", "first_bad"}
+    assert got["ok"] is False and got["prompts"] >= 10
+    assert got["first_bad"]["layer"] == 1 and got["first_bad"]["op"] == "ffn_up"
+    assert got["first_bad"]["rel"] > 1e-5
+    assert "WRONG" in result.stderr
+
+
+def test_check_that_passes_exits_0_and_prints_a_table(monkeypatch, tiny, tmp_path):
+    right = cpu_lm(tiny)
+
+    async def open_right(device, model, **options):
+        return right
+
+    monkeypatch.setattr(commands, "open_lm", open_right)
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("hello\nworld\n")
+    result = invoke("check", tiny, "--prompts", str(prompts), "--max-tokens", "3")
+    assert result.exit_code == 0
+    assert "'hello'" in result.stdout and "'world'" in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("ok: largest difference 0.00e+00")
+
+
+# ---- bench, inspect, tokenize, shaders ------------------------------------------------------------------
+
+
+def test_bench_json_has_the_promised_keys(fake):
+    result = invoke("bench", fake.model, "--prompt-tokens", "8", "--gen", "4", "--rounds", "2", "--json")
+    got = json.loads(result.stdout)
+    assert got["prefill_tok_s"].keys() == got["decode_tok_s"].keys() == {"p50", "min", "max"}
+    keys = {"dispatches_per_token", "submits_per_token", "ttft_s", "guest_peak_heap_bytes"}
+    assert got.keys() >= keys
+    assert "warm-up" in result.stderr
+
+
+def test_inspect_json_has_metadata_tensors_and_plan(tiny):
+    got = json.loads(invoke("inspect", tiny, "--json").stdout)
+    assert got.keys() >= {"metadata", "tensors", "plan"}
+    assert "blk.1.ffn_down.weight" in invoke("inspect", tiny).stdout
+
+
+def test_tokenize_parses_special_tokens_unless_told_not_to(tiny):
+    got = json.loads(invoke("tokenize", tiny, "--text", "<|im_end|>the", "--json").stdout)
+    assert got["ids"][0] == 2 and got["pieces"][0] == "<|im_end|>"
+    plain = json.loads(invoke("tokenize", tiny, "--text", "<|im_end|>the", "--json", "--no-special").stdout)
+    assert 2 not in plain["ids"] and "".join(plain["pieces"]) == "<|im_end|>the"
+
+
+def test_tokenize_adds_bos_only_when_asked(tiny):
+    without = json.loads(invoke("tokenize", tiny, "--text", "the", "--json").stdout)
+    with_bos = json.loads(invoke("tokenize", tiny, "--text", "the", "--json", "--bos").stdout)
+    assert with_bos["ids"] == [1, *without["ids"]]
+    assert with_bos["pieces"] == ["<|im_start|>", *without["pieces"]]
+
+
+def test_tokenize_reads_a_file_as_it_is(tiny, tmp_path):
+    file = tmp_path / "text"
+    file.write_bytes("a\r\n é".encode())
+    got = json.loads(invoke("tokenize", tiny, "--file", str(file), "--json").stdout)
+    assert "".join(got["pieces"][:4]) == "a\r\n "
+    assert got["pieces"][-2:] == ["\\xc3", "\\xa9"]  # one token a byte: neither is text
+    file.write_bytes(b"\xff")
+    assert invoke("tokenize", tiny, "--file", str(file)).exit_code == 2
+
+
+def test_tokenize_of_the_empty_text_has_no_ids(tiny):
+    assert json.loads(invoke("tokenize", tiny, "--text", "", "--json").stdout) == {"ids": [], "pieces": []}
+
+
+def test_shaders_are_those_of_the_package(tiny):
+    got = json.loads(invoke("shaders", "--workgroup", "16", "--json").stdout)
+    assert got == kernels.shaders(16)
+    text = invoke("shaders").stdout
+    assert all(f"// ==== {name} ====" in text for name in got)
+
+
+def test_version_and_help():
+    assert invoke("--version").stdout == f"pagelm {pagelm.__version__}\n"
+    assert "tokenize" in invoke("--help").stdout
+
+
+def test_visible_text_is_one_line():
+    assert visible("a\n\x1b[1mé'") == "'a\\n\\x1b[1mé''"

