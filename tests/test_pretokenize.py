@@ -4,7 +4,7 @@ import sys
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagelm.errors import TokenizerError
@@ -54,6 +54,7 @@ def test_words_are_cut_as_by_hand(name, text, gpt2, digits):
 
 
 @given(st.text())
+@settings(deadline=None)
 @pytest.mark.parametrize("name", ["gpt-2", "smollm"])
 def test_words_joined_are_the_text(name, text):
     words = splitter(PRES[name].patterns)(text)

@@ -64,9 +64,9 @@ def test_special_ids_are_llama_cpps(smollm):
     ids=["a", "spaces", "newlines", "emoji", "digits", "no-whitespace"],
 )
 def test_a_megabyte_of_anything_encodes_in_seconds(smollm, text):
-    start = time.perf_counter()
+    start = time.process_time()
     ids = smollm.encode(text)
-    assert time.perf_counter() - start < 20  # 0.3 to 2 s on an idle core; a quadratic loop takes hours
+    assert time.process_time() - start < 20  # 0.3 to 2 s on an idle core; a quadratic loop takes hours
     assert smollm.decode(ids) == text
 
 
@@ -88,7 +88,7 @@ def naive_merge(symbols: list[str], ranks: dict[str, int]) -> list[str]:
     st.lists(st.tuples(st.text("ab", min_size=1, max_size=3), st.text("ab", min_size=1, max_size=3))),
     st.text("ab", max_size=40),
 )
-@settings(max_examples=500)
+@settings(max_examples=500, deadline=None)
 def test_merge_follows_the_definition_for_any_table(pairs, word):
     """Also tables that no training gives: a merge ranked before those that make its parts."""
     ranks = {pair: rank for rank, pair in enumerate(dict.fromkeys(f"{a} {b}" for a, b in pairs))}
@@ -267,6 +267,7 @@ def test_pieces_of_the_byte_tokens_are_all_bytes(small):
 
 
 @given(st.text())
+@settings(deadline=None)
 def test_decode_gives_the_text_back(text):
     tokenizer = tokenizer_from(small_metadata())
     assert tokenizer.decode(tokenizer.encode(text)) == text
@@ -274,6 +275,7 @@ def test_decode_gives_the_text_back(text):
 
 
 @given(st.lists(st.integers(0, 267)))
+@settings(deadline=None)
 def test_stream_gives_what_decode_gives_for_any_ids(ids):
     tokenizer = tokenizer_from(small_metadata())
     stream = tokenizer.stream()
@@ -281,6 +283,7 @@ def test_stream_gives_what_decode_gives_for_any_ids(ids):
 
 
 @given(st.text())
+@settings(deadline=None)
 def test_stream_of_valid_text_holds_no_broken_character(text):
     """One byte a token: the text comes character by character, each as soon as it is complete."""
     tokenizer = tokenizer_from(small_metadata(merges=["x y"]))
