@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from pagelm.errors import PagelmError, SourceError
+from pagelm.errors import PagelmError, PromptError, SourceError
 
 T = TypeVar("T")
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -80,14 +80,21 @@ class ByteCount(click.ParamType):
 BYTES = ByteCount()
 
 
-def read_text(path: Path | None) -> str:
+def read_text(path: Path) -> str:
     """The text of a UTF-8 file. Raises: SourceError."""
-    if path is None:
-        return ""
     try:
         return path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as e:
         raise SourceError(f"{path}: cannot be read as UTF-8 text: {e}") from e
+
+
+def checked_text(text: str, what: str) -> str:
+    """`text` from the command line or standard input, when all of it was UTF-8. Raises: PromptError."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as e:
+        raise PromptError(f"{what} is not UTF-8 text: character {e.start} is a broken byte") from e
+    return text
 
 
 def print_text(text: str) -> None:

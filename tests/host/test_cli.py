@@ -363,6 +363,12 @@ def test_tokenize_reads_a_file_as_it_is(tiny, tmp_path):
     assert invoke("tokenize", tiny, "--file", str(file)).exit_code == 2
 
 
+def test_tokenize_refuses_text_that_is_not_utf8(tiny):
+    result = invoke("tokenize", tiny, "--text", "a\udcff")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "the text is not UTF-8 text: character 1" in result.stderr
+
+
 def test_tokenize_of_the_empty_text_has_no_ids(tiny):
     assert json.loads(invoke("tokenize", tiny, "--text", "", "--json").stdout) == {"ids": [], "pieces": []}
 
