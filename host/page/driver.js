@@ -1,50 +1,60 @@
-// A page without a face, for programs: browser_lm.py and the tests talk to `window.pagelm`.
-//   await pagelm.ready
-//   await pagelm.drive(token, method, args)     -> {ok} or {error: {type, message}}
-//   events go to window.pagelmEvent(token, event), where there is such a function
-// Values cross as JSON; typed arrays both ways as {base64, type}.
-import { Rpc } from "./rpc.js";
+// Lets a program outside the browser make calls (browser_lm.py). Playwright carries JSON, so bytes and
+// numbers in bulk travel as base64: {$array: "Float32Array", base64}.
+import { pagelm } from "./rpc.js";
 
-const TYPES = { Float32Array, Uint8Array, Uint32Array, Int32Array };
-const rpc = new Rpc(new URL(`worker.js${location.search}`, import.meta.url));
-const ids = new Map(); // token -> id of the running call
+const ARRAYS = { Uint8Array, Int32Array, Uint32Array, Float32Array, Float64Array };
+const running = new Map(); // number of the call, as the program counts -> promise with cancel()
 
-function encoded(value) {
-  if (ArrayBuffer.isView(value)) {
-    const bytes = new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
-    let text = "";
-    for (let i = 0; i < bytes.length; i += 32768) text += String.fromCharCode(...bytes.subarray(i, i + 32768));
-    return { base64: btoa(text), type: value.constructor.name };
-  }
-  if (Array.isArray(value)) return value.map(encoded);
-  if (value !== null && typeof value === "object") {
-    return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, encoded(v)]));
-  }
-  return value;
+function toBase64(array) {
+  const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+  if (bytes.toBase64) return bytes.toBase64();
+  let text = "";
+  for (let i = 0; i < bytes.length; i += 0x8000) text += String.fromCharCode(...bytes.subarray(i, i + 0x8000));
+  return btoa(text);
 }
 
-function decoded(value) {
-  if (Array.isArray(value)) return value.map(decoded);
-  if (value === null || typeof value !== "object") return value;
-  if (typeof value.base64 === "string" && value.type in TYPES) {
-    return new TYPES[value.type](Uint8Array.from(atob(value.base64), (c) => c.charCodeAt(0)).buffer);
-  }
-  return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, decoded(v)]));
+function pack(value) {
+  if (ArrayBuffer.isView(value)) return { $array: value.constructor.name, base64: toBase64(value) };
+  if (Array.isArray(value)) return value.map(pack);
+  if (value === null || typeof value !== "object") return value ?? null;
+  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, pack(item)]));
 }
 
-window.pagelm = {
-  ready: rpc.ready,
-  call: (method, args, onEvent) => rpc.call(method, args, onEvent),
-  async drive(token, method, args) {
-    const call = rpc.call(method, decoded(args), (event) => window.pagelmEvent?.(token, encoded(event)));
-    ids.set(token, call.id);
+function unpack(value) {
+  if (value === null || typeof value !== "object") return value ?? undefined;
+  if (Array.isArray(value)) return value.map(unpack);
+  if (value.$array) {
+    const bytes = Uint8Array.from(atob(value.base64), (character) => character.charCodeAt(0));
+    return new ARRAYS[value.$array](bytes.buffer);
+  }
+  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, unpack(item)]));
+}
+
+const failure = (error) => ({ type: error.name, message: error.message, traceback: error.traceback ?? null });
+
+window.driver = {
+  // Events go out by the binding `driverEvent`; `events` says how many, because the answer may overtake them.
+  async call(number, method, args) {
+    let events = 0;
+    const call = pagelm.call(method, unpack(args), (event) => {
+      events += 1;
+      window.driverEvent(number, pack(event));
+    });
+    running.set(number, call);
     try {
-      return { ok: encoded((await call) ?? null) };
+      return { ok: pack(await call), events };
     } catch (error) {
-      return { error: { type: error.name, message: error.message, traceback: error.traceback ?? null } };
+      return { error: failure(error), events };
     } finally {
-      ids.delete(token);
+      running.delete(number);
     }
   },
-  cancel: (token) => rpc.cancel(ids.get(token) ?? -1),
+
+  cancel: (number) => running.get(number)?.cancel() ?? false,
+
+  async boot(params) {
+    pagelm.onboot = (event) => window.driverEvent(0, event);
+    pagelm.start(params);
+    return await pagelm.ready.then((ready) => ({ ok: ready }), (error) => ({ error: failure(error) }));
+  },
 };

@@ -1,65 +1,81 @@
-// Calls into the worker: what page.js and the drivers in tests use. See worker.js for the messages.
-//   const rpc = new Rpc();                       boots the worker
-//   await rpc.ready;                             {version, phases}; rejects when it cannot start
-//   const call = rpc.call("generate", {prompt}, (event) => …);
-//   rpc.cancel(call.id); await call;             an error has the name of pagelm's class
-export class Rpc {
-  #pending = new Map(); // id -> {resolve, reject, onEvent}
-  #count = 0;
-  #worker;
+// Calls of the Python in worker.js, as promises. Importing this file defines `window.pagelm`:
+//   pagelm.start()                        boot the worker (the first call does it too)
+//   pagelm.ready                          promise of {version, phases}; rejects when booting fails
+//   pagelm.onboot = (event) => …          {kind: "boot", phase, ms} while booting
+//   pagelm.call(method, args, onEvent)    promise of the answer, with `.cancel()`; see service.py
+// Rejections are RemoteError: `name` is the Python class, `String(error)` the one-line text.
 
-  constructor(url = new URL("worker.js", import.meta.url), onBoot = () => {}) {
-    this.ready = new Promise((resolve, reject) => {
-      this.#worker = new Worker(url, { type: "module" });
-      this.#worker.onerror = (event) => {
-        const error = named("Error", event.message || "the worker could not be started");
-        reject(error);
-        this.#fail(error);
-      };
-      this.#worker.onmessage = ({ data }) => {
-        if (data.id !== undefined) return this.#answer(data);
-        if (data.event.kind === "ready") resolve(data.event);
-        else if (data.event.kind === "failed") reject(named(data.event.error.type, data.event.error.message));
-        else onBoot(data.event);
-      };
-    });
-    this.ready.catch(() => {}); // whoever awaits it is told; nobody has to
+export class RemoteError extends Error {
+  constructor({ type, message, traceback }) {
+    super(message);
+    this.name = type;
+    this.traceback = traceback; // only of a bug: an error of the user's making needs none
+  }
+}
+
+class Rpc {
+  #worker = null;
+  #calls = new Map(); // id -> {resolve, reject, onEvent}
+  #nextId = 1;
+  #dead = null;
+  #settleReady;
+  onboot = () => {};
+
+  constructor() {
+    this.ready = new Promise((resolve, reject) => (this.#settleReady = { resolve, reject }));
+    this.ready.catch(() => {}); // whoever waits for it sees it; nobody need wait
+  }
+
+  // `params`: the worker's own, see worker.js. They come from scripts only, never from the page's address:
+  // a link must not decide which wheel runs.
+  start(params = {}) {
+    if (this.#worker) return;
+    const url = new URL("worker.js", import.meta.url);
+    url.search = new URLSearchParams(params);
+    this.#worker = new Worker(url, { type: "module", name: "pagelm" });
+    this.#worker.onmessage = ({ data }) => this.#receive(data);
+    this.#worker.onmessageerror = () => this.#die("a message from the worker could not be read");
+    this.#worker.onerror = (event) => {
+      event.preventDefault();
+      this.#die(event.message ? `the worker stopped: ${event.message}` : "the worker's script did not load");
+    };
   }
 
   call(method, args = {}, onEvent = () => {}) {
-    const id = ++this.#count;
-    const promise = new Promise((resolve, reject) => this.#pending.set(id, { resolve, reject, onEvent }));
-    promise.id = id;
-    this.#worker.postMessage({ id, method, args });
+    this.start();
+    const id = this.#nextId++;
+    const promise = new Promise((resolve, reject) => {
+      if (this.#dead) return reject(this.#dead);
+      this.#calls.set(id, { resolve, reject, onEvent });
+      this.#worker.postMessage({ id, method, args });
+    });
+    promise.cancel = () => (this.#calls.has(id) ? this.call("cancel", { id }) : Promise.resolve(false));
     return promise;
   }
 
-  // Ask a running call to stop at the next chunk or submit. Resolves to whether it was running.
-  cancel(id) {
-    return this.call("cancel", { id });
-  }
-
-  // End the worker at once; pending calls are rejected.
-  terminate() {
-    this.#worker.terminate();
-    this.#fail(named("Cancelled", "the worker was ended"));
-  }
-
-  #answer({ id, ok, error, event }) {
-    const call = this.#pending.get(id);
+  #receive({ id, event, error, ok }) {
+    if (id === undefined) {
+      if (event.kind === "ready") this.#settleReady.resolve(event);
+      else if (event.kind === "failed") this.#die(event.error.message, event.error.type);
+      else this.onboot(event);
+      return;
+    }
+    const call = this.#calls.get(id);
     if (!call) return;
     if (event) return call.onEvent(event);
-    this.#pending.delete(id);
-    if (error) call.reject(Object.assign(named(error.type, error.message), { traceback: error.traceback }));
+    this.#calls.delete(id);
+    if (error) call.reject(new RemoteError(error));
     else call.resolve(ok);
   }
 
-  #fail(error) {
-    for (const call of this.#pending.values()) call.reject(error);
-    this.#pending.clear();
+  #die(message, type = "DeviceError") {
+    this.#dead = new RemoteError({ type, message });
+    this.#worker.terminate();
+    this.#settleReady.reject(this.#dead);
+    this.#calls.forEach((call) => call.reject(this.#dead));
+    this.#calls.clear();
   }
 }
 
-function named(name, message) {
-  return Object.assign(new Error(message), { name });
-}
+export const pagelm = new Rpc();
+window.pagelm = pagelm;
