@@ -1,13 +1,10 @@
 """Fixtures of the tests in a real browser: the built wheel, a server, Chromium, and a page driven from here.
 
-Every test here needs Chromium and Pyodide, those marked `model` the default model's file as well. What is
-missing skips them with the reason, and fails them when CI is set. A failure leaves the console's log and a
-screenshot under test-results/.
+Every test here needs Chromium and Pyodide, those marked `model` the default model's file as well; needs.py
+says what happens without them. A failure leaves the console's log and a screenshot under test-results/.
 """
 
 import asyncio
-import functools
-import importlib.util
 import os
 import re
 import shutil
@@ -19,50 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from needs import default_model, missing_model
 
-from pagelm.host.assets import SetupError, pyodide_dir
 from pagelm.host.chromium import chromium_flags, find_chromium
 from pagelm.host.server import RunningServer, start_server
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "test-results"
-MODEL_VARIABLE = "PAGELM_TEST_MODEL"
-
-sys.path.insert(0, str(ROOT / "tests"))  # `import tiny_gguf` in any test
-
-
-# ---- what is there ----
-
-
-@functools.cache
-def missing_browser() -> str:
-    """Why no page can be opened here, or an empty string."""
-    if importlib.util.find_spec("playwright") is None:
-        return "playwright is not installed"
-    try:
-        find_chromium()
-        pyodide_dir()
-    except SetupError as error:
-        return str(error)
-    return ""
-
-
-def default_model() -> Path | None:
-    if own := os.environ.get(MODEL_VARIABLE):
-        return Path(own)
-    from pagelm.host import models
-
-    path: Path | None = models.cached("smollm2")
-    return path
-
-
-@functools.cache
-def missing_model() -> str:
-    """Why the default model is not there, or an empty string."""
-    path = default_model()
-    if path is None or not path.is_file():
-        return f"the default model is not here ({path}); run `make setup` or set {MODEL_VARIABLE}"
-    return ""
+N_CTX = 512  # tokens; the references need less
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -70,22 +31,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker("browser")
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    reason = missing_browser() or (missing_model() if item.get_closest_marker("model") else "")
-    if reason and os.environ.get("CI", "").lower() in ("1", "true"):
-        pytest.fail(f"CI is set and {reason}", pytrace=False)
-    if reason:
-        pytest.skip(reason)
-
-
-@pytest.fixture(scope="session")
-def model_path() -> Path:
-    """The default model's file; mark the test `model`."""
-    path = default_model()
-    assert path is not None
-    return path
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -241,5 +186,15 @@ def browser_lm(_browser_lm: SyncBrowserLm, request: pytest.FixtureRequest) -> It
 @pytest.fixture
 def loaded_lm(browser_lm: SyncBrowserLm) -> SyncBrowserLm:
     """`browser_lm` with the default model loaded; mark the test `model`."""
-    browser_lm.load()
+    browser_lm.load(n_ctx=N_CTX)
     return browser_lm
+
+
+@pytest.fixture(scope="session")
+def native_lm(_browser_lm: SyncBrowserLm, model_path: Path) -> Iterator[Any]:
+    """The default model on the native adapter, on the same event loop."""
+    from pagelm.host.native_lm import NativeLm
+
+    lm = _browser_lm.run(NativeLm.open(str(model_path), n_ctx=N_CTX))
+    yield lm
+    _browser_lm.run(lm.close())

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .arch import ArchSpec, spec_for
-from .errors import ArchError, GgufError
+from .errors import ArchError
 from .gguf import Gguf, TensorInfo, shown
 from .quants import SUPPORTED
 from .string_array import StringArray
@@ -119,8 +119,8 @@ def expected_tensors(hp: HParams, gguf: Gguf) -> dict[str, tuple[int, ...]]:
 
     `output.weight` may be absent: the output is then tied to `token_embd.weight`.
 
-    Raises: ArchError naming tensors that are missing, unexpected or of the wrong shape, and vectors that
-    are not F32; GgufError for a quant type that pagelm cannot run.
+    Raises: ArchError naming tensors that are missing, unexpected or of the wrong shape, vectors that
+    are not F32, and types that pagelm cannot run.
     """
     expected = dict(_tensors(hp))
     if "output.weight" not in gguf.tensors:
@@ -163,11 +163,7 @@ def _check_tensor(gguf: Gguf, t: TensorInfo, shape: tuple[int, ...]) -> None:
     if len(shape) == 1 and t.quant.name != "F32":
         raise ArchError(f"{gguf.name}: {t.name} has type {t.quant.name}; vectors must be F32")
     if not t.quant.runs:
-        raise GgufError(
-            f"{gguf.name}: tensor {t.name} has quant type {t.quant.ggml_type} ({t.quant.name}); "
-            f"supported: {', '.join(SUPPORTED)}",
-            field=f"tensor {t.name}.type",
-        )
+        raise ArchError(f"{gguf.name}: {t.name} has type {t.quant.name}; supported: {', '.join(SUPPORTED)}")
 
 
 def _listed(names: list[str], most: int = 6) -> str:

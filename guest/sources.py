@@ -14,6 +14,7 @@ from typing import Any
 from .errors import SourceError
 
 TIMEOUT_S = 30.0
+MAX_RESUMES = 3  # new requests in one read after answers that broke off
 MAX_SKIP = 64 << 20  # bytes read and thrown away to reach a position on a server without Range
 
 
@@ -102,6 +103,7 @@ class HttpSource:
         self._tag: str | None = None  # ETag of the first answer
         self._response: Any = None
         self._pos = 0  # file position of the response's next byte
+        self._begin = 0  # file position of the first byte that this response gave to a reader
         self._end = 0  # file position where the response's body ends
         self._lock = threading.Lock()  # one reader at a time; a cancelled one may still be at work
         self._closed = False
@@ -153,22 +155,35 @@ class HttpSource:
 
     def _read(self, at: int, nbytes: int) -> bytes:
         parts = []
+        resumes = 0
         while nbytes:
             if self._response is None or self._pos != at:
                 self._request(at)
-            part = self._response.read(min(nbytes, self._end - at))
-            if not part:
+            part, why = self._next_part(min(nbytes, self._end - at))
+            if part:
+                parts.append(part)
+                at += len(part)
+                nbytes -= len(part)
+                self._pos = at
+                if at == self._end:  # a server may answer a part of the range at a time
+                    self._drop()
+            elif self._pos > self._begin and resumes < MAX_RESUMES:
+                # Cut off after it had begun to send: a server tires of a reader that pauses. Go on from here.
+                resumes += 1
+                self._drop()
+            else:
                 raise SourceError(
-                    f"{self.name}: the answer ended at byte {at}; {nbytes} more were asked for and "
+                    f"{self.name}: the answer ended at byte {at}{why}; {nbytes} more were asked for and "
                     f"the server had promised up to {self._end} of {self.size}"
                 )
-            parts.append(part)
-            at += len(part)
-            nbytes -= len(part)
-            self._pos = at
-            if at == self._end:  # a server may answer a part of the range at a time
-                self._drop()
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _next_part(self, nbytes: int) -> tuple[bytes, str]:
+        """At most `nbytes` bytes of the answer; none and the reason, if there is one, where it breaks off."""
+        try:
+            return self._response.read(nbytes), ""
+        except ConnectionError as e:
+            return b"", f" ({_reason(e)})"
 
     def _request(self, at: int) -> None:
         """Open a response whose next byte is `at`, and check everything it says about itself."""
@@ -207,6 +222,7 @@ class HttpSource:
         if said.get("Content-Encoding", "identity").lower() != "identity":
             raise SourceError(f"{self.name}: the server sends it as {said['Content-Encoding']}")
         self._pos, self._end, size = self._promised(at)
+        self._begin = max(self._pos, at)
         if self.size < 0:
             self.size, self._tag = size, said.get("ETag")
         elif size != self.size or said.get("ETag") != self._tag:

@@ -126,8 +126,8 @@ async def check(
     say(f"{'rel diff':>9}  {'tokens':>7}  ids     prompt   ({lm.device}, {steps} steps each)")
     for prompt in prompts:
         cases.append(case := await compare(lm, oracle, prompt, steps))
-        ids = "equal" if case.ids_equal else "DIFFER"
-        say(f"{case.max_rel_logit_diff:9.2e}  {case.prompt_tokens:7}  {ids:6}  {shortened(prompt)}")
+        agreed = "equal" if case.ids_equal else "DIFFER"
+        say(f"{case.max_rel_logit_diff:9.2e}  {case.prompt_tokens:7}  {agreed:6}  {shortened(prompt)}")
     worst = max(cases, key=lambda case: (not case.is_ok(tolerance), case.max_rel_logit_diff))
     ok = worst.is_ok(tolerance)
     first_bad = None
@@ -174,7 +174,8 @@ async def compare(lm: Lm, oracle: Reference, prompt: str, steps: int) -> Compare
     """The device's free greedy run against the oracle on the same ids."""
     ids = await lm.encode(prompt)
     oracle.reset()
-    feed, chosen = ids, []
+    feed: list[int] = ids
+    chosen: list[int] = []
     worst, worst_step, ids_equal = -1.0, 0, True
     try:
         async for token, logits in _exactly(lm.trace(ids, steps), steps):
@@ -254,6 +255,7 @@ async def oracle_of(model: str, n_ctx: int | None) -> AsyncIterator[Oracle]:
 def read_prompts(path: Path) -> list[str]:
     """Prompts from a file: a JSON list of strings, or one prompt a line (empty lines are none)."""
     text = read_text(path)
+    prompts: list[str]
     if text.lstrip().startswith("["):
         try:
             prompts = json.loads(text)

@@ -21,6 +21,7 @@ from pagelm.host.progress import byte_bar, load_bar
 from pagelm.host.terminal import (
     BYTES,
     OneLineGroup,
+    checked_text,
     print_json,
     print_text,
     read_text,
@@ -110,7 +111,9 @@ def run(prompt: str, max_tokens: int, ignore_eos: bool, as_json: bool, quiet: bo
     """
     from pagelm.host.generate import generate, timing_line
 
-    text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape") if prompt == "-" else prompt
+    if prompt == "-":
+        prompt = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
+    text = checked_text(prompt, "the prompt")
 
     async def main() -> dict[str, Any]:
         async with opened(quiet=quiet, **device) as lm:
@@ -155,6 +158,7 @@ def check(
     if reference is None and device == "cpu":
         raise click.UsageError("check compares a GPU with the CPU oracle; with --device cpu give --reference")
     say = progress_lines(as_json, quiet)
+    asked = checks.read_prompts(prompts) if prompts else checks.PROMPTS
 
     async def main() -> dict[str, Any]:
         where = device or ("cpu" if exact else "browser")
@@ -162,7 +166,6 @@ def check(
             if reference is not None:
                 return await checks.check_reference(lm, reference, say=say)
             async with checks.oracle_of(located(rest["model"]), rest["ctx"]) as oracle:
-                asked = checks.read_prompts(prompts) if prompts else checks.PROMPTS
                 return await checks.check(lm, oracle, asked, steps=max_tokens, say=say)
 
     report = run_async(main())
@@ -221,10 +224,14 @@ def tokenize(
     from pagelm.host.inspect import read_header
     from pagelm.tokenizer import tokenizer_from
 
-    if (text is None) == (file is None):
+    if text is not None and file is None:
+        given = checked_text(text, "the text")
+    elif text is None and file is not None:
+        given = read_text(file)
+    else:
         raise click.UsageError("give either --text or --file")
     tokenizer = tokenizer_from(run_async(read_header(located(model))).metadata)
-    ids = list(tokenizer.encode(text or read_text(file), parse_special=not no_special))
+    ids = list(tokenizer.encode(given, parse_special=not no_special))
     if bos:
         if tokenizer.bos_id is None:
             raise TokenizerError("the model names no BOS token; leave --bos out")
@@ -242,7 +249,9 @@ def tokenize(
 @json_option
 def shaders(workgroup: int | None, as_json: bool) -> None:
     """Print all WGSL as composed, by name."""
-    sources = pagelm.shaders(pagelm.Limits.default().workgroup_size() if workgroup is None else workgroup)
+    from pagelm import kernels
+
+    sources = kernels.shaders(pagelm.Limits.default().workgroup_size() if workgroup is None else workgroup)
     if as_json:
         print_json(sources)
     else:

@@ -64,7 +64,8 @@ class CpuLm:
         self, prompt: str | Sequence[int], max_tokens: int, ignore_eos: bool, emit: Emit | None = None
     ) -> dict[str, Any]:
         prompt_ids = await self.encode(prompt) if isinstance(prompt, str) else list(prompt)
-        stream, ids, text = self.tokenizer.stream(), [], ""
+        ids: list[int] = []
+        stream, text = self.tokenizer.stream(), ""
         start = first = now = time.perf_counter()
 
         def say(piece: str) -> bool:

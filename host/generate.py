@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from pagelm.errors import PromptError
 from pagelm.host.lm import Lm
 
 
@@ -12,12 +11,8 @@ async def generate(
 ) -> dict[str, Any]:
     """The result of `Lm.generate` with `adapter` and `device`; `show` gets the text as it comes.
 
-    Raises: PromptError for a prompt that is not text; what `show` raises, after the generation has ended.
+    Raises: what `show` raises, after the generation has ended.
     """
-    try:
-        prompt.encode("utf-8")
-    except UnicodeEncodeError as e:
-        raise PromptError(f"the prompt is not UTF-8 text: character {e.start} is a broken byte") from e
     failed: list[BaseException] = []
 
     def emit(piece: str) -> bool:

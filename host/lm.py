@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pagelm.errors import DeviceError
+from pagelm.metrics import Progress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +21,7 @@ else:
     F32 = Any  # generating text needs no numpy
 
 Emit = Callable[[str], object]
-OnProgress = Callable[[Any], object]  # gets the engine's Progress records
+OnProgress = Callable[[Progress], None]
 
 
 class Lm(Protocol):

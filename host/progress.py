@@ -6,6 +6,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from pagelm.metrics import Progress
+
 
 class _Bars:
     """One bar per thing that is going on; a new thing closes the bar before it."""
@@ -49,12 +51,12 @@ def byte_bar(quiet: bool = False) -> Iterator[Callable[[str, int, int], None]]:
 
 
 @contextlib.contextmanager
-def load_bar(quiet: bool = False) -> Iterator[Callable[[Any], None]]:
+def load_bar(quiet: bool = False) -> Iterator[Callable[[Progress], None]]:
     """A callback for the engine's `Progress` records: bytes for the weights, counts for the kernels."""
     bars = _Bars(disable=True if quiet else None)
     units = {"weights": "B", "header": "B"}
 
-    def show(progress: Any) -> None:
+    def show(progress: Progress) -> None:
         bars.show(progress.phase, progress.done, progress.total, units.get(progress.phase, "it"))
 
     try:

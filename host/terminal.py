@@ -1,6 +1,8 @@
 """What the commands share about terminals: output, one-line errors, exit codes, Ctrl-C."""
 
 import asyncio
+import contextlib
+import io
 import json
 import math
 import os
@@ -8,13 +10,13 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
 
-from pagelm.errors import PagelmError, SourceError
+from pagelm.errors import PagelmError, PromptError, SourceError
 
 T = TypeVar("T")
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -24,14 +26,21 @@ NO_READER = 141  # 128 + SIGPIPE
 class OneLineGroup(click.Group):
     """A group whose errors are one line on stderr, with exit code 2."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
         if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **kwargs)
+            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):  # a terminal that lacks a character gets its escape
                 stream.reconfigure(errors="backslashreplace")
         try:
-            result = super().main(*args, standalone_mode=False, **kwargs)
+            result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         except click.UsageError as e:
             command = e.ctx.command_path if e.ctx else "pagelm"
             self._fail(f"{e.format_message()} (see {command} --help)")
@@ -50,7 +59,8 @@ class OneLineGroup(click.Group):
             return result
         except BrokenPipeError:
             # Else Python would complain at exit, when it flushes what is left.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            with contextlib.suppress(io.UnsupportedOperation):  # not a file: nothing will be flushed
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(NO_READER)
 
     @staticmethod
@@ -77,14 +87,21 @@ class ByteCount(click.ParamType):
 BYTES = ByteCount()
 
 
-def read_text(path: Path | None) -> str:
+def read_text(path: Path) -> str:
     """The text of a UTF-8 file. Raises: SourceError."""
-    if path is None:
-        return ""
     try:
         return path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as e:
         raise SourceError(f"{path}: cannot be read as UTF-8 text: {e}") from e
+
+
+def checked_text(text: str, what: str) -> str:
+    """`text` from the command line or standard input, when all of it was UTF-8. Raises: PromptError."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as e:
+        raise PromptError(f"{what} is not UTF-8 text: character {e.start} is a broken byte") from e
+    return text
 
 
 def print_text(text: str) -> None:

@@ -6,7 +6,7 @@ DIR holds llama.cpp's `models/ggml-vocab-NAME.gguf` with `.inp` and `.out` besid
 PyPI source distribution llama-cpp-python 0.3.36:
 
     pip download --no-deps --no-binary llama-cpp-python llama-cpp-python==0.3.36
-    tar xzf llama_cpp_python-0.3.36.tar.gz --strip-components=4 --wildcards '*/vendor/llama.cpp/models/ggml-vocab*'
+    tar xzf llama_cpp_python-0.3.36.tar.gz --strip-components=4 --wildcards '*/models/ggml-vocab*'
 
 Texts are compared as llama.cpp's test-tokenizer-0 does it: special tokens not parsed, none added. Exit 1 when
 an id differs, when a text does not come back, or when nothing was compared.

@@ -81,6 +81,7 @@ class Tokenizer(ABC):
         """Cut `text` at special tokens: the longest text is looked for everywhere first, then the next.
 
         That order decides between texts that overlap, and is llama.cpp's (tokenizer_st_partition).
+        Lengths are in bytes; no part is empty.
         """
         parts: list[str | int] = [text] if text else []
         texts, kinds = self.vocab.texts, self.vocab.kinds

@@ -55,6 +55,4 @@ class TextStream:
 
     def flush(self) -> str:
         """End of the stream: "" or U+FFFD for a character that never became complete. Starts afresh."""
-        text = self._decoder.decode(b"", final=True)
-        self._decoder.reset()
-        return text
+        return self._decoder.decode(b"", final=True)

@@ -16,7 +16,7 @@ from pyodide.ffi import to_js
 import pagelm
 from pagelm import errors
 from pagelm.device import Binding, Kernel, Step
-from pagelm.device.default import open_gpu, open_source
+from pagelm.device.default import open_gpu
 
 METHODS = frozenset(
     "info load encode decode generate trace values labels reset stats compile run_kernel close".split()
@@ -100,20 +100,16 @@ class Service:
     ) -> dict[str, Any]:
         """Load from a URL, or from a File, Blob or bytes; the model before it is closed first."""
         await self.close(call)
-        source = await open_source(file if url is None else url)
-        try:
-            self._model = model = await pagelm.load(
-                source,
-                n_ctx=n_ctx,
-                memory_budget=memory_budget,
-                on_progress=lambda p: call.event("progress", phase=p.phase, done=p.done, total=p.total),
-                cancel=call.cancel,
-            )
-        finally:
-            source.close()
+        self._model = model = await pagelm.load(
+            file if url is None else url,
+            n_ctx=n_ctx,
+            memory_budget=memory_budget,
+            on_progress=lambda p: call.event("progress", phase=p.phase, done=p.done, total=p.total),
+            cancel=call.cancel,
+        )
         return {
-            "name": source.name,
-            "size": source.size,
+            "name": model.gguf.name,
+            "size": model.gguf.size,
             "metadata": summary(model.gguf.metadata),
             "n_tensors": len(model.gguf.tensors),
             "n_vocab": model.tokenizer.n_vocab,

