@@ -29,6 +29,7 @@ RESULTS = ROOT / "test-results"
 MODEL_VARIABLE = "PAGELM_TEST_MODEL"
 
 sys.path.insert(0, str(ROOT / "tests"))  # `import tiny_gguf` in any test
+sys.path.insert(0, str(ROOT / "e2e"))  # and the helpers that lie here
 
 
 # ---- what is there ----
