@@ -37,7 +37,7 @@ class Rpc {
     this.#worker.onmessageerror = () => this.#die("a message from the worker could not be read");
     this.#worker.onerror = (event) => {
       event.preventDefault();
-      this.#die(event.message ? `the worker stopped: ${event.message}` : "the worker's script did not load");
+      this.#die(event.message ? `the worker stopped: ${event.message}; reload the page` : "the worker's script did not load");
     };
   }
 
