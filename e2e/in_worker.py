@@ -1,0 +1,31 @@
+"""Python and JavaScript run inside the worker, on the installed wheel, for tests of what no call reaches."""
+
+from typing import Any
+
+_RUN = """async (code) => {
+  try {
+    const value = await pyodide.runPythonAsync(code);
+    return { value: value?.toJs ? value.toJs({ dict_converter: Object.fromEntries }) : value };
+  } catch (error) {
+    return { error: error.message };
+  }
+}"""
+
+
+class InWorker:
+    """The worker of a SyncBrowserLm (see conftest.py)."""
+
+    def __init__(self, browser_lm: Any) -> None:
+        self._lm = browser_lm
+        self._worker = browser_lm.lm.page.workers[0]
+
+    def python(self, code: str, timeout_s: float = 120) -> Any:
+        """The value of the code's last expression. A traceback fails the test."""
+        answer = self._lm.run(self._worker.evaluate(_RUN, code), timeout_s)
+        if "error" in answer:
+            raise AssertionError(answer["error"])
+        return answer["value"]
+
+    def javascript(self, function: str, argument: Any = None, timeout_s: float = 120) -> Any:
+        """What a JavaScript function, perhaps an async one, returns."""
+        return self._lm.run(self._worker.evaluate(function, argument), timeout_s)
