@@ -4,8 +4,8 @@
 PYTHON ?= python3
 MODEL ?= smollm2
 DEVICE ?= browser
-PROMPT ?= The capital of France is
-MAX_TOKENS ?= 32
+PROMPT ?= Gravity is
+MAX_TOKENS ?= 40
 PORT ?= 8000
 FUZZ_SECONDS ?= 60
 export PROMPT

@@ -128,7 +128,7 @@ def test_loading_needs_little_memory_whatever_the_model_has(browser_lm, wheel, m
 
     heap_growth, process_growth, info, seconds = browser_lm.run(measure())
     print(
-        f"{size}: wasm +{heap_growth / MIB:.1f} MiB, renderer +{process_growth / MIB:.1f} MiB at most, loaded "
+        f"{size}: wasm +{heap_growth / MIB:.1f} MiB, renderer +{process_growth / MIB:.1f} MiB, loaded "
         f"in {seconds:.2f} s: {info['size'] / 1e6 / seconds:.0f} MB/s"
     )
     assert info["plan"]["weights"] > 0.9 * info["size"]

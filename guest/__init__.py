@@ -48,7 +48,9 @@ async def load(
     try:
         device = gpu if gpu is not None else await open_gpu(memory_budget=memory_budget)
         try:
-            return await load_model(device, opened, n_ctx=n_ctx, on_progress=on_progress, cancel=cancel)
+            model = await load_model(device, opened, n_ctx=n_ctx, on_progress=on_progress, cancel=cancel)
+            model.owns_gpu = gpu is None
+            return model
         except BaseException:
             if gpu is None:
                 device.close()

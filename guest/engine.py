@@ -36,6 +36,7 @@ class Model:
         self.n_ctx = plan.n_ctx
         self.stats = Stats()
         self.timing = Timing()
+        self.owns_gpu = False  # whether `close` closes the device too
         self._gpu = gpu
         self._buffers: dict[str, Buffer] = {}
         self._prompt: Program
@@ -169,11 +170,16 @@ class Model:
         self._unfed = []
 
     async def close(self) -> None:
-        """Free all GPU memory of this model."""
-        await self._drain()
-        self._gpu.free(*self._buffers.values())
-        self._buffers.clear()
-        self._gpu.close()
+        """Free all GPU memory of this model, and the device if `load` opened it. May be called again."""
+        buffers, self._buffers = self._buffers, {}
+        if not buffers:
+            return
+        try:
+            await self._drain()
+        finally:
+            self._gpu.free(*buffers.values())
+            if self.owns_gpu:
+                self._gpu.close()
 
     # ---- steps, used by Generation ----------------------------------------------------------------------
 
@@ -303,6 +309,8 @@ class Model:
     @contextmanager
     def _working(self) -> Iterator[None]:
         """Marks the model as busy. Raises: BusyError when it is already."""
+        if not self._buffers:
+            raise PagelmError("the model was closed; load it again")
         if self._busy:
             raise BusyError("the model is at work on another call; wait for it or cancel it first")
         self._busy = True

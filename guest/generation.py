@@ -67,20 +67,28 @@ class Generation:
         if self.stop_reason:
             raise StopAsyncIteration
         with self._model._working():
-            if not self._started:
-                await self._start()
-            while not self.stop_reason:
-                try:
-                    piece = await self._step()
-                except BaseException:
+            try:
+                piece = await self._next_piece()
+            except BaseException:
+                if not self.stop_reason:
                     self._finish("error")
-                    raise
-                if piece:
-                    self.text += piece
-                    if self._emit is not None and self._emit(piece) is False and not self.stop_reason:
-                        self._finish("cancelled")
-                    return piece
-        raise StopAsyncIteration
+                raise
+        if not piece:
+            raise StopAsyncIteration
+        return piece
+
+    async def _next_piece(self) -> str:
+        """The next text that is not empty, or "" at the end."""
+        if not self._started:
+            await self._start()
+        piece = ""
+        while not self.stop_reason and not piece:
+            piece = await self._step()
+        if piece:
+            self.text += piece
+            if self._emit is not None and self._emit(piece) is False and not self.stop_reason:
+                self._finish("cancelled")
+        return piece
 
     async def _start(self) -> None:
         """Feed the prompt; its last submit computes the first token."""

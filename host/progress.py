@@ -10,18 +10,18 @@ from pagelm.metrics import Progress
 
 
 class _Bars:
-    """One bar per thing that is going on; a new thing closes the bar before it."""
+    """A bar for each thing that is going on, until it is done; things may go on side by side."""
 
     def __init__(self, disable: bool | None) -> None:
         self.disable = disable
-        self.bar: Any = None
-        self.what = ""
+        self.bars: dict[str, Any] = {}
 
     def show(self, what: str, done: int, total: int, unit: str = "B") -> None:
-        if self.bar is None or self.what != what:
-            self.close()
-            self.what = what
-            self.bar = tqdm(
+        bar = self.bars.get(what)
+        if bar is None:
+            if done >= total:
+                return
+            bar = self.bars[what] = tqdm(
                 desc=what,
                 total=total,
                 unit=unit,
@@ -31,13 +31,14 @@ class _Bars:
                 disable=self.disable,
                 dynamic_ncols=True,
             )
-        self.bar.total = total or None
-        self.bar.update(done - self.bar.n)
+        bar.total = total
+        bar.update(done - bar.n)
+        if done >= total:
+            self.bars.pop(what).close()
 
     def close(self) -> None:
-        if self.bar is not None:
-            self.bar.close()
-        self.bar = None
+        while self.bars:
+            self.bars.popitem()[1].close()
 
 
 @contextlib.contextmanager

@@ -286,6 +286,41 @@ def test_context_sizes_the_model_cannot_have_are_refused(n_ctx):
         load(FakeGpu(), n_ctx=n_ctx)
 
 
+def test_two_models_share_a_device_and_closing_one_leaves_the_other():
+    gpu = FakeGpu()
+    alone = load(gpu).memory_used
+    other = load(gpu)
+    assert gpu.memory_used == 2 * alone
+    run(other.close())
+    run(other.close())
+    assert (gpu.memory_used, gpu.closed) == (alone, False)
+
+
+def test_a_device_that_load_was_given_is_left_open_and_its_own_is_closed(monkeypatch):
+    import pagelm.device.default
+
+    given, own = FakeGpu(), FakeGpu()
+
+    async def open_gpu(**options):
+        return own
+
+    monkeypatch.setattr(pagelm.device.default, "open_gpu", open_gpu)
+    for gpu in (given, None):
+        model = run(pagelm.load(TINY, gpu=gpu))
+        run(model.close())
+    assert (given.closed, own.closed) == (False, True)
+    assert given.memory_used == own.memory_used == 0
+
+
+def test_a_closed_model_says_so():
+    model = load(FakeGpu())
+    run(model.close())
+    with pytest.raises(PagelmError, match="closed"):
+        run(model.generate([5], 3).run())
+    with pytest.raises(PagelmError, match="closed"):
+        run(model.peek("x"))
+
+
 def test_labels_follow_the_pass():
     model = load(FakeGpu())
     labels = model.labels()
