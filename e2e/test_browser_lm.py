@@ -125,6 +125,31 @@ def test_page_that_crashes_during_a_call_ends_as_device_error(wheel: Path, tiny:
     asyncio.run(crash())
 
 
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks for processes in /proc")
+def test_gpu_process_that_dies_ends_as_device_error_and_loading_works_again(
+    wheel: Path, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    async def lose_the_gpu() -> None:
+        lm = await BrowserLm.start(tiny, wheel=wheel)
+        try:
+            await lm.load(lm.model_url or "")
+            args = {"prompt": [1, 2, 3], "max_tokens": 250, "ignore_eos": True}
+            first = asyncio.Event()
+            running = asyncio.ensure_future(lm.call("generate", args, lambda event: first.set()))
+            await asyncio.wait_for(first.wait(), 60)
+            os.kill(gpu_process_of(str(tmp_path)), signal.SIGKILL)
+            with pytest.raises(DeviceError):
+                await asyncio.wait_for(running, 30)
+            await asyncio.wait_for(lm.load(lm.model_url or ""), 60)
+            assert len((await lm.generate([1, 2, 3], 5, True))["ids"]) == 5
+        finally:
+            await asyncio.wait_for(lm.close(), 30)
+
+    asyncio.run(lose_the_gpu())
+
+
 def test_python_that_does_not_start_ends_as_device_error(
     wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,14 +205,29 @@ def test_no_browser_is_left_behind_when_the_program_is_stopped(
     assert left == []
 
 
-def processes_with(text: str) -> list[str]:
-    """Command lines of the browser processes that mention `text`."""
-    found = []
+def commands() -> dict[int, str]:
+    """Command lines of all processes, by number."""
+    found = {}
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            found[int(path.parent.name)] = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:  # it ended meanwhile
             continue
-        if text in command and "--user-data-dir" in command:
-            found.append(command[:200])
     return found
+
+
+def processes_with(profile: str) -> list[str]:
+    """Command lines of the browsers whose profile lies under `profile`."""
+    return [text[:200] for text in commands().values() if "--user-data-dir" in text and profile in text]
+
+
+def gpu_process_of(profile: str) -> int:
+    """The GPU process of the browser whose profile lies under `profile`."""
+    all_commands = commands()
+    for pid, text in all_commands.items():
+        above = pid
+        while "--type=gpu-process" in text and above > 1:
+            above = int(Path(f"/proc/{above}/stat").read_text().rpartition(")")[2].split()[1])
+            if profile in all_commands.get(above, ""):
+                return pid
+    raise AssertionError("no GPU process found")

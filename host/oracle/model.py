@@ -1,23 +1,22 @@
 """The llama forward pass on the CPU: the reference that every other device is held to.
 
 Two arithmetics run the same pass: `Float32` (float32 activations on dequantised weights, float32 cache),
-which pagelm's GPU engine must match, and `GgmlExact` (exact.py): what llama.cpp's CPU backend computes.
+which pagelm's GPU engine must match, and `GgmlExact` (exact.py): what llama.cpp's CPU backend computes,
+rounding for rounding.
 """
 
+import os
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pagelm.errors import ContextFull, PagelmError, TokenizerError
-from pagelm.host.oracle import ops
+from pagelm.errors import ArchError, ContextFull, PagelmError, TokenizerError
+from pagelm.host.oracle.arithmetic import Arithmetic, Float32, Trace
+from pagelm.host.oracle.exact import GgmlExact
 from pagelm.host.oracle.half import F32
 from pagelm.host.oracle.weights import Weights
 
-BATCH = 256  # rows per pass: bounds the memory of long prompts, never the result
-Trace = dict[str, F32]
+BATCH = 256  # rows per pass: bounds the memory of long prompts
 
 LAYER_LABELS = (
     "attn_norm attn_q attn_k attn_v rope_q rope_k kv_store attn_scores attn_softmax attn_values attn_output "
@@ -31,73 +30,26 @@ def labels(n_layer: int) -> list[str]:
     return ["embed", *layers, "output_norm", "output", "argmax"]
 
 
-class Arithmetic(Protocol):
-    """What differs between the two modes. Shapes as in ops.py."""
-
-    cache_dtype: type[np.floating]
-
-    def __init__(self, weights: Weights) -> None: ...
-    def embed(self, ids: Sequence[int]) -> F32: ...
-    def rms_norm(self, x: F32, weight: F32, eps: float) -> F32: ...
-    def rope_cos_sin(self, positions: NDArray[np.int64]) -> tuple[F32, F32]: ...
-    def matmul(self, name: str, x: F32) -> F32: ...
-    def attention(self, q: F32, k: NDArray, v: NDArray, n_past: int, trace: Trace | None, at: str) -> F32: ...
-    def swiglu(self, gate: F32, up: F32) -> F32: ...
-
-
-class Float32:
-    """float32 throughout, rope angles in float64."""
-
-    cache_dtype = np.float32
-
-    def __init__(self, weights: Weights) -> None:
-        self.weights = weights
-
-    def embed(self, ids: Sequence[int]) -> F32:
-        return self.weights.tensor("token_embd.weight")[list(ids)]
-
-    def rms_norm(self, x: F32, weight: F32, eps: float) -> F32:
-        return ops.rms_norm(x, weight, eps)
-
-    def rope_cos_sin(self, positions: NDArray[np.int64]) -> tuple[F32, F32]:
-        hp = self.weights.hparams
-        angles = ops.rope_angles(positions, hp.n_rot, hp.rope_freq_base)
-        return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-
-    def matmul(self, name: str, x: F32) -> F32:
-        return x @ self.weights.tensor(name).T
-
-    def attention(self, q: F32, k: F32, v: F32, n_past: int, trace: Trace | None, at: str) -> F32:
-        scores = ops.attention_scores(q, k, n_past)
-        weights = ops.softmax(scores)
-        if trace is not None:
-            trace[f"{at}.attn_scores"] = scores[:, -1].copy()
-            trace[f"{at}.attn_softmax"] = weights[:, -1].copy()
-        return ops.attention_values(weights, v)
-
-    def swiglu(self, gate: F32, up: F32) -> F32:
-        return ops.swiglu(gate, up)
-
-
 class Oracle:
     """One model with its cache.
 
-    `position` counts the tokens in the cache. Rows are tokens; all results are float32.
-    Weights are decoded on first use and kept: about four times the file's size for a 4-bit file.
+    `position` counts the tokens in the cache, which holds `n_ctx`. Rows are tokens; all results are float32.
+    Weights are decoded on first use and kept, which takes 4 bytes an element.
+    Raises: SourceError, GgufError, ArchError for a file that cannot be computed.
     """
 
-    def __init__(self, path: str | Path, exact: bool = False, n_ctx: int = 2048) -> None:
-        if exact:
-            from pagelm.host.oracle.exact import GgmlExact as Math
-        else:
-            Math = Float32
+    def __init__(self, path: str | os.PathLike[str], exact: bool = False, n_ctx: int = 2048) -> None:
+        if n_ctx < 1:
+            raise PagelmError(f"a context of {n_ctx} tokens was asked for; allowed: 1 and more")
         self.weights = Weights(path)
         self.hparams = hp = self.weights.hparams
+        if hp.arch.rope != "norm":
+            raise ArchError(f"{path}: the oracle computes no rope of kind {hp.arch.rope!r}; it has: norm")
         self.exact = exact
         self.n_ctx = n_ctx
         self.n_vocab = hp.n_vocab
         self.position = 0
-        self._math: Arithmetic = Math(self.weights)
+        self._math: Arithmetic = GgmlExact(self.weights) if exact else Float32(self.weights)
         shape = (hp.n_layer, hp.n_head_kv, n_ctx, hp.n_embd_head)
         self._k = np.zeros(shape, self._math.cache_dtype)
         self._v = np.zeros(shape, self._math.cache_dtype)
@@ -123,9 +75,9 @@ class Oracle:
         rows = self._rows(ids, n_layers, trace)
         return rows if n_layers is not None else self._logits(rows[-1:], trace)[0]
 
-    def forward_all(self, ids: Sequence[int]) -> F32:
-        """As `forward`, but the logits of every row: (n_tokens, n_vocab)."""
-        return self._logits(self._rows(ids, None, None), None)
+    def forward_all(self, ids: Sequence[int], first: int = 0) -> F32:
+        """As `forward`, but the logits of every row from `first` on: (n_tokens - first, n_vocab)."""
+        return self._logits(self._rows(ids, None, None)[first:], None)
 
     def _logits(self, x: F32, trace: Trace | None) -> F32:
         normed = self._math.rms_norm(x, self.weights.tensor("output_norm.weight"), self.hparams.norm_rms_eps)
@@ -169,7 +121,7 @@ class Oracle:
         x = self._math.embed(ids)
         if trace is not None:
             trace["embed"] = x[-1].copy()
-        cos_sin = self._math.rope_cos_sin(np.arange(n_past, n_past + len(ids)))
+        cos_sin = self._math.cos_sin(np.arange(n_past, n_past + len(ids)))
         for layer in range(depth):
             x = self._layer(layer, x, n_past, cos_sin, trace)
         return x
@@ -196,7 +148,7 @@ class Oracle:
 
         h = norm("attn_norm", x)
         q, k, v = (heads(linear(op, h)) for op in ("attn_q", "attn_k", "attn_v"))
-        q, k = note("rope_q", ops.rope(q, *cos_sin)), note("rope_k", ops.rope(k, *cos_sin))
+        q, k = note("rope_q", math.rope(q, *cos_sin)), note("rope_k", math.rope(k, *cos_sin))
         keys, values = self._k[layer, :, :n_keys], self._v[layer, :, :n_keys]
         keys[:, n_past:] = k.transpose(1, 0, 2)
         values[:, n_past:] = v.transpose(1, 0, 2)

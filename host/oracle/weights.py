@@ -1,79 +1,70 @@
-"""The oracle's view of a GGUF file: hyper-parameters, raw tensor bytes, float32 tensors decoded once."""
+"""The oracle's view of a GGUF file: hyper-parameters, raw tensor bytes, float32 tensors decoded once.
 
-from dataclasses import dataclass
-from pathlib import Path
+Header and checks are the guest's own (`pagelm.gguf`, `pagelm.hparams`); the numbers are decoded here.
+"""
+
+import os
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 import numpy as np
-from gguf import GGUFReader
 from numpy.typing import NDArray
 
-from pagelm.errors import ArchError
+from pagelm.gguf import Gguf, read_gguf
 from pagelm.host.oracle.dequant import DEQUANT
 from pagelm.host.oracle.half import F32
-
-
-@dataclass(frozen=True)
-class HParams:
-    n_embd: int
-    n_layer: int
-    n_head: int
-    n_head_kv: int
-    n_embd_head: int
-    n_ff: int
-    n_vocab: int
-    n_rot: int
-    rope_freq_base: float
-    norm_rms_eps: float
+from pagelm.hparams import expected_tensors, hparams_from
+from pagelm.sources import FileSource
 
 
 class Weights:
-    """Tensors of one file by name. Bytes are mapped, not read; `tensor` decodes on first use and keeps it."""
+    """Tensors of one file by name. Bytes are mapped, not read; `tensor` decodes on first use and keeps it.
 
-    def __init__(self, path: str | Path) -> None:
-        reader = GGUFReader(path)
-        self._tensors = {t.name: t for t in reader.tensors}
+    Raises: SourceError, GgufError, ArchError, as loading for a GPU does.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        source = FileSource(path)
+        try:
+            self.gguf: Gguf = _finish(read_gguf(source))
+        finally:
+            source.close()
+        self.hparams = hparams_from(self.gguf)
+        self.shapes = expected_tensors(self.hparams, self.gguf)
+        self._file: NDArray[np.uint8] = np.memmap(path, np.uint8, mode="r")
         self._decoded: dict[str, F32] = {}
-        fields = reader.fields
-        arch = fields["general.architecture"].contents()
-        if arch != "llama":
-            raise ArchError(f"{path}: architecture {arch!r} is not supported by the oracle; supported: llama")
-
-        def get(key, default=None):
-            field = fields.get(f"llama.{key}")
-            return default if field is None else field.contents()
-
-        n_embd, n_head = get("embedding_length"), get("attention.head_count")
-        n_embd_head = get("attention.key_length", n_embd // n_head)
-        self.hparams = HParams(
-            n_embd=n_embd,
-            n_layer=get("block_count"),
-            n_head=n_head,
-            n_head_kv=get("attention.head_count_kv", n_head),
-            n_embd_head=n_embd_head,
-            n_ff=get("feed_forward_length"),
-            n_vocab=int(self._tensors["token_embd.weight"].shape[1]),
-            n_rot=get("rope.dimension_count", n_embd_head),
-            rope_freq_base=float(get("rope.freq_base", 10000.0)),
-            norm_rms_eps=float(get("attention.layer_norm_rms_epsilon")),
-        )
 
     def __contains__(self, name: str) -> bool:
-        return name in self._tensors
+        return name in self.shapes
 
     def quant(self, name: str) -> str:
         """The tensor's type, as GGUF names it."""
-        return self._tensors[name].tensor_type.name
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Outermost first: (rows, columns)."""
-        return tuple(int(n) for n in reversed(self._tensors[name].shape))
+        return self.gguf.tensors[name].quant.name
 
     def raw(self, name: str) -> NDArray[np.uint8]:
         """The tensor's bytes, as one flat array."""
-        return self._tensors[name].data.view(np.uint8).reshape(-1)
+        info = self.gguf.tensors[name]
+        at = self.gguf.at(info)
+        return np.asarray(self._file[at : at + info.nbytes])
+
+    def rows(self, name: str, ids: Sequence[int]) -> F32:
+        """Some rows of a matrix in float32, decoded on their own: (len(ids), columns)."""
+        n_rows, n_columns = self.shapes[name]
+        picked = self.raw(name).reshape(n_rows, -1)[list(ids)]
+        return DEQUANT[self.quant(name)](picked.reshape(-1)).reshape(-1, n_columns)
 
     def tensor(self, name: str) -> F32:
         """The tensor in float32, shape outermost first."""
         if name not in self._decoded:
-            self._decoded[name] = DEQUANT[self.quant(name)](self.raw(name)).reshape(self.shape(name))
+            self._decoded[name] = DEQUANT[self.quant(name)](self.raw(name)).reshape(self.shapes[name])
         return self._decoded[name]
+
+
+def _finish(reading: Coroutine[Any, Any, Gguf]) -> Gguf:
+    """Run a coroutine that never waits (a file's reads are immediate), inside an event loop or outside."""
+    try:
+        reading.send(None)
+    except StopIteration as done:
+        result: Gguf = done.value
+        return result
+    raise AssertionError("reading a file's header had to wait")

@@ -40,7 +40,8 @@ function render() {
   $("generate").disabled = !model || Boolean(job);
   swap("generate", "stop", generating);
   say("prompt-hint", model || loading ? SHORTCUTS : "Load a model first");
-  $("stop").disabled = $("stop-load").disabled = Boolean(job?.stopping);
+  // Not `disabled`: that would take the keyboard's focus away.
+  $("stop").ariaDisabled = $("stop-load").ariaDisabled = String(Boolean(job?.stopping));
   $("generated").ariaBusy = String(generating);
   show("caret", generating);
   show("details", model);
