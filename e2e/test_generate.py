@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from requantise import requantise
 
 from pagelm.host.check import PROMPTS, check
 from pagelm.host.oracle import Oracle
@@ -78,3 +79,12 @@ def test_two_runs_are_bit_identical(loaded_lm):
     for (a, x), (b, y) in zip(loaded_lm.trace(ids, 4), loaded_lm.trace(ids, 4), strict=True):
         assert a == b
         assert np.array_equal(x, y)
+
+
+def test_q4_0_requantisation_is_right_in_the_page(browser_lm, model_path, tmp_path):
+    path = tmp_path / "q4_0.gguf"
+    requantise(model_path, path, "Q4_0")
+    browser_lm.loaded = None
+    browser_lm.call("load", {"file": path.read_bytes(), "n_ctx": 128})  # a file that no server has
+    report = browser_lm.run(check(browser_lm.lm, Oracle(path, n_ctx=128), PROMPTS[:4], steps=8))
+    assert report["ok"], report
