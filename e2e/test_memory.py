@@ -1,6 +1,7 @@
 """Loading: what it costs the page's process, what reaches the GPU, and how it is cancelled."""
 
 import asyncio
+import os
 import threading
 import time
 from pathlib import Path
@@ -59,17 +60,28 @@ def synthetic(path: Path, like: Path, n_layer: int, n_embd: int, n_ff: int) -> i
 
 
 def renderers() -> set[int]:
-    """Processes of Chromium that run pages."""
+    """This program's own processes of Chromium that run pages; a machine may have other browsers."""
+    parents: dict[int, int] = {}
     found = set()
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
+                stat = (folder / "stat").read_text()
                 command = (folder / "cmdline").read_bytes()
             except OSError:
                 continue
+            parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
             if b"--type=renderer" in command:
                 found.add(int(folder.name))
-    return found
+
+    def ours(pid: int) -> bool:
+        while pid > 1:
+            pid = parents.get(pid, 0)
+            if pid == os.getpid():
+                return True
+        return False
+
+    return set(filter(ours, found))
 
 
 def rss(pids: set[int]) -> int:
