@@ -79,6 +79,7 @@ class Oracle:
         """As `forward`, but the logits of every row from `first` on: (n_tokens - first, n_vocab)."""
         return self._logits(self._rows(ids, None, None)[first:], None)
 
+    @np.errstate(under="ignore")
     def _logits(self, x: F32, trace: Trace | None) -> F32:
         normed = self._math.rms_norm(x, self.weights.tensor("output_norm.weight"), self.hparams.norm_rms_eps)
         logits = self._math.matmul(self._output, normed)
@@ -117,6 +118,7 @@ class Oracle:
                 n_ctx=self.n_ctx,
             )
 
+    @np.errstate(under="ignore")  # what is too small for float32 is 0, as on every device
     def _batch(self, ids: list[int], n_past: int, depth: int, trace: Trace | None) -> F32:
         x = self._math.embed(ids)
         if trace is not None:

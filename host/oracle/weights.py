@@ -48,7 +48,9 @@ class Weights:
         return np.asarray(self._file[at : at + info.nbytes])
 
     def rows(self, name: str, ids: Sequence[int]) -> F32:
-        """Some rows of a matrix in float32, decoded on their own: (len(ids), columns)."""
+        """Some rows of a matrix in float32 (len(ids), columns), without decoding the others."""
+        if name in self._decoded:
+            return self._decoded[name][list(ids)]
         n_rows, n_columns = self.shapes[name]
         picked = self.raw(name).reshape(n_rows, -1)[list(ids)]
         return DEQUANT[self.quant(name)](picked.reshape(-1)).reshape(-1, n_columns)
