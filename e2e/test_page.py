@@ -22,7 +22,7 @@ SLOW_MS = 120_000  # a software adapter, perhaps two of them at once
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "tiny.gguf"
-    path.write_bytes(tiny_model())
+    path.write_bytes(tiny_model(n_ctx_train=2048))
     return path
 
 
@@ -156,7 +156,7 @@ def test_stop_while_loading_leaves_a_page_that_loads_again(real: Page) -> None:
 
 def test_stop_while_writing_keeps_the_text_and_writing_again_starts_the_same(opened: Page) -> None:
     load(opened)
-    write(opened, "hello world", 200)
+    write(opened, "hello world", 2000)
     wait_for_text(opened, 10)
     opened.get_by_test_id("stop").click()
     first = wait_for_end(opened)
@@ -232,7 +232,7 @@ def test_address_without_a_model_is_told(opened: Page, address: str) -> None:
 
 def test_prompt_longer_than_the_context_is_told_and_a_short_one_works(opened: Page) -> None:
     load(opened)
-    write(opened, "hello world " * 200, 4)
+    write(opened, "hello world " * 2000, 4)
     expect(opened.get_by_test_id("generate-error")).to_contain_text("ContextFull: ", timeout=SLOW_MS)
     write(opened, "hello", 4)
     wait_for_end(opened)
@@ -252,6 +252,7 @@ def test_empty_prompt_and_impossible_length_are_not_sent(opened: Page) -> None:
 
 
 def test_keyboard_alone_is_enough(opened: Page) -> None:
+    opened.get_by_label("At most").fill("2000")  # it must not end before the keys that stop it arrive
     opened.get_by_label("Address of a GGUF file").focus()
     opened.keyboard.press("Enter")
     expect(prompt_box(opened)).to_be_focused(timeout=SLOW_MS)
@@ -272,7 +273,7 @@ def test_keyboard_alone_is_enough(opened: Page) -> None:
 
 def test_reload_in_the_middle_gives_a_fresh_page_that_works(opened: Page) -> None:
     load(opened)
-    write(opened, "hello world", 200)
+    write(opened, "hello world", 2000)
     wait_for_text(opened, 3)
     opened.reload()
     expect(opened.get_by_test_id("python-status")).to_have_text("Ready", timeout=SLOW_MS)
