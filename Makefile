@@ -79,7 +79,9 @@ format: $(PACKAGES)
 	$(BIN)/ruff format
 
 fuzz: $(PACKAGES)
-	$(BIN)/python tests/fuzz_gguf.py -max_total_time=$(FUZZ_SECONDS)
+	@mkdir -p build/fuzz
+	$(BIN)/python tests/fuzz_gguf.py -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=512 \
+	  -dict=tests/fuzz_gguf.dict -artifact_prefix=build/fuzz/ build/fuzz tests/fuzz_seeds tests/corpus
 
 clean:
 	rm -rf $(VENV) host/node_modules build dist *.egg-info test-results
