@@ -291,20 +291,25 @@ def test_load_pressed_before_python_is_there_waits_for_it(page: Page, tiny_serve
 
 
 @pytest.mark.parametrize(
-    ("script", "title"),
+    ("script", "title", "remedy"),
     [
-        ("delete Navigator.prototype.gpu", "This browser does not offer WebGPU"),
-        ("GPU.prototype.requestAdapter = async () => null", "No graphics device was found"),
+        ("delete Navigator.prototype.gpu", "This browser does not offer WebGPU", "chrome://flags"),
+        ("GPU.prototype.requestAdapter = async () => null", "No graphics device was found", "chrome://gpu"),
+        (
+            "Object.defineProperty(window, 'isSecureContext', {value: false})",
+            "WebGPU needs a secure address",
+            "http://localhost",
+        ),
     ],
 )
 def test_browser_without_webgpu_is_told_what_to_do(
-    page: Page, tiny_server: RunningServer, script: str, title: str
+    page: Page, tiny_server: RunningServer, script: str, title: str, remedy: str
 ) -> None:
     page.add_init_script(script)
     page.goto(tiny_server.url)
     notice = page.get_by_test_id("no-webgpu")
     expect(notice.get_by_role("heading")).to_have_text(title, timeout=SLOW_MS)
-    expect(notice).to_contain_text("chrome://")
+    expect(notice).to_contain_text(remedy)
     expect(page.get_by_test_id("load")).to_be_hidden()
 
 

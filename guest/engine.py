@@ -8,11 +8,11 @@ import time
 from array import array
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from .cancel import Cancel
 from .device import AdapterInfo, Buffer, Gpu
-from .errors import BusyError, ContextFull, NumericError, PagelmError, PromptError
+from .errors import BusyError, ContextFull, DeviceError, NumericError, PagelmError, PromptError
 from .generation import Generation
 from .gguf import Gguf
 from .hparams import HParams
@@ -174,12 +174,11 @@ class Model:
         buffers, self._buffers = self._buffers, {}
         if not buffers:
             return
-        try:
+        with suppress(DeviceError):  # a lost device has nothing under way any more
             await self._drain()
-        finally:
-            self._gpu.free(*buffers.values())
-            if self.owns_gpu:
-                self._gpu.close()
+        self._gpu.free(*buffers.values())
+        if self.owns_gpu:
+            self._gpu.close()
 
     # ---- steps, used by Generation ----------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import asyncio
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,7 +106,7 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().split("\n")[0]
 
 
-async def _ignore_failure(closing: "asyncio.Future[None]") -> None:
+async def _ignore_failure(closing: Awaitable[None]) -> None:
     try:
         await asyncio.wait_for(closing, CLOSE_S)
     except Exception:

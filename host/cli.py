@@ -152,19 +152,22 @@ def check(
     """
     with needing("numpy", "oracle", "pagelm check"):
         from pagelm.host import check as checks
+        from pagelm.host import reference as references
 
     if exact and (reference is None or device not in (None, "cpu")):
         raise click.UsageError("--exact is the CPU oracle's other mode: give --reference, and no GPU device")
     if reference is None and device == "cpu":
         raise click.UsageError("check compares a GPU with the CPU oracle; with --device cpu give --reference")
     say = progress_lines(as_json, quiet)
+    if reference is not None:
+        references.load_reference(reference)  # what is wrong with the file shows before a model is loaded
     asked = checks.read_prompts(prompts) if prompts else checks.PROMPTS
 
     async def main() -> dict[str, Any]:
         where = device or ("cpu" if exact else "browser")
         async with opened(device=where, quiet=quiet, exact=exact, **rest) as lm:
             if reference is not None:
-                return await checks.check_reference(lm, reference, say=say)
+                return await references.check_reference(lm, reference, say=say)
             async with checks.oracle_of(located(rest["model"]), rest["ctx"]) as oracle:
                 return await checks.check(lm, oracle, asked, steps=max_tokens, say=say)
 

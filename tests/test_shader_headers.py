@@ -57,8 +57,10 @@ def test_kernel_keeps_the_baseline_rules(name):
         pytest.fail("reductions go through lib/reduce.wgsl or lib/best.wgsl")
 
 
-def test_quant_parts_define_weights_and_cite_their_layout():
+def test_quant_parts_hand_out_weights_and_cite_their_layout():
     for entry in SHADERS.joinpath("quant").iterdir():
         source = entry.read_text(encoding="utf-8")
-        assert "fn weights(row: u32, group: u32) -> Weights32" in source, entry.name
+        given = "fn weights(row: u32, group: u32) -> Weights32", "fn element(row: u32, i: u32) -> f32"
+        assert sum(text in source for text in given) == 1, entry.name
+        assert ("lib/by_element.wgsl" in source) == (given[1] in source), entry.name
         assert re.search(r"^// source +\S", source, re.M), entry.name

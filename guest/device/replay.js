@@ -6,6 +6,7 @@
 
   const RING = 4; // read-back slots; the engine keeps at most three reads pending
   const WORDS = 5; // per step: pipeline, bind group, workgroups in x, y, z
+  const STEP = 4 << 20; // bytes of an upload that are read and written at a time; a multiple of 4
   const LIMITS = [
     "maxBufferSize",
     "maxStorageBufferBindingSize",
@@ -252,23 +253,46 @@
     }
 
     // Read one chunk through `reader` (streams.js) and spread it: `numbers` holds, per buffer, its byte
-    // offset, the position in the file and the length of one piece.
+    // offset, the position in the file and the length of one piece. In steps, each read while the GPU takes
+    // over the one before: that needs 8 MiB of staging where a whole chunk would need 16 in three places.
     async upload(reader, at, size, buffers, numbers) {
       await this.settle();
-      this.spread(await reader.chunk(at, size), at, buffers, numbers);
-      await this.drain();
+      let taken;
+      for (let from = at, to; from < at + size; from = to) {
+        to = this.stepEnd(from, at + size, numbers);
+        const bytes = await reader.chunk(from, to - from);
+        await taken;
+        this.spread(bytes, from, buffers, numbers);
+        this.queue.submit([]);
+        taken = this.queue.onSubmittedWorkDone().catch(() => {}); // `idle` tells what is wrong
+      }
+      await this.idle();
     }
 
+    // A step may end inside a piece, but only where the rest starts at a multiple of 4 in its buffer.
+    stepEnd(from, end, numbers) {
+      let to = Math.min(from + STEP, end);
+      for (let i = 0; i < numbers.length; i += 3) {
+        const into = to - numbers[i + 1];
+        if (into > 0 && into < numbers[i + 2]) to -= into % 4;
+      }
+      return to;
+    }
+
+    // Write what `bytes`, which is at position `at` of the file, holds of each piece.
     spread(bytes, at, buffers, numbers) {
       this.alive();
       buffers.forEach((buffer, i) => {
-        const [offset, from, size] = numbers.slice(3 * i, 3 * i + 3);
-        const whole = size & ~3;
-        if (whole) this.queue.writeBuffer(buffer, offset, bytes, from - at, whole);
-        if (whole < size) {
+        const [offset, start, size] = numbers.slice(3 * i, 3 * i + 3);
+        const from = Math.max(start, at);
+        const n = Math.min(start + size, at + bytes.byteLength) - from;
+        if (n <= 0) return;
+        const whole = n - (n % 4);
+        if (whole) this.queue.writeBuffer(buffer, offset + from - start, bytes, from - at, whole);
+        if (whole < n) {
           const tail = new Uint8Array(4);
-          tail.set(bytes.subarray(from - at + whole, from - at + size));
-          this.queue.writeBuffer(buffer, offset + whole, tail);
+          tail.set(bytes.subarray(from - at + whole, from - at + n));
+          this.queue.writeBuffer(buffer, offset + from - start + whole, tail);
         }
       });
     }

@@ -8,9 +8,9 @@
 (() => {
   "use strict";
 
-  const STEP = 4 << 20; // bytes that must arrive within STALL_MS
-  const STALL_MS = 60_000;
-  const MAX_SKIP = 1 << 20; // a gap between chunks that is read and thrown away rather than asked around
+  const BUFFER = 4 << 20; // bytes of the buffer that chunks are read into; replay.js asks for no more at once
+  const STALL_MS = 60_000; // a chunk must arrive in this time
+  const MAX_SKIP = 1 << 20; // a gap between chunks that is read over rather than asked around; at most BUFFER
   const RETRY_MS = [100, 500, 2000]; // waits before a cut connection is opened again …
   const MIN_PROGRESS = 1 << 20; // … counted anew after this many bytes
 
@@ -57,7 +57,7 @@
     async fill(buffer, start, n) {
       if (this.byob) {
         const view = new Uint8Array(buffer, start, n);
-        const { value } = await within(STALL_MS, this.reader.read(view, { min: Math.min(n, STEP) }));
+        const { value } = await within(STALL_MS, this.reader.read(view, { min: n }));
         if (!value) throw failure("the stream was cancelled");
         this.at += value.byteLength;
         return [value.buffer, value.byteLength];
@@ -110,7 +110,7 @@
             this.stop();
             this.stream = new Stream(await this.open(next), next, this.byob);
           }
-          if (!(this.buffer?.byteLength >= n)) this.buffer = new ArrayBuffer(Math.max(n, MAX_SKIP));
+          if (!(this.buffer?.byteLength >= n)) this.buffer = new ArrayBuffer(Math.max(n, BUFFER));
           const gap = next - this.stream.at; // 0 once something of this chunk is here
           const [buffer, got] = await this.stream.fill(this.buffer, have, gap || n - have);
           this.buffer = buffer;

@@ -1,17 +1,6 @@
 // F32: IEEE single precision. A row may have any length; elements past its end count as zero.
-// uses    lib/weights32.wgsl
+// uses    lib/by_element.wgsl
 // source  IEEE 754-2019, binary32
 fn element(row: u32, i: u32) -> f32 {
   return select(0.0, bitcast<f32>(w[row * N_IN + min(i, N_IN - 1u)]), i < N_IN);
-}
-
-fn four(row: u32, i: u32) -> vec4f {
-  return vec4f(element(row, i), element(row, i + 1u), element(row, i + 2u), element(row, i + 3u));
-}
-
-fn weights(row: u32, group: u32) -> Weights32 {
-  let i = group * 32u;
-  return Weights32(
-    four(row, i), four(row, i + 4u), four(row, i + 8u), four(row, i + 12u),
-    four(row, i + 16u), four(row, i + 20u), four(row, i + 24u), four(row, i + 28u));
 }
