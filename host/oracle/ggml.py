@@ -27,6 +27,15 @@ LANES = 8  # float32 accumulators of one dot product: a 256-bit register
 TILE = 32768  # accumulators worked on at once, so that they stay in the processor's cache
 
 
+def _floats(text: str) -> F32:
+    return np.array([float.fromhex(h) for h in text.split()], np.float32)
+
+
+# ggml_v_expf's constants; the polynomial's are of b, b^2 … b^5.
+_SHIFT, _LOG2E, _LN2_HIGH, _LN2_LOW = _floats("0x1.8p23 0x1.715476p0 0x1.62e4p-1 0x1.7f7d1cp-20")
+_P = _floats("0x1.ffffecp-1 0x1.fffdb6p-2 0x1.555e66p-3 0x1.573e2ep-5 0x1.0e402p-7")
+
+
 def fma(a: ArrayLike, b: ArrayLike, c: ArrayLike) -> F32:
     """a * b + c in one float32 rounding.
 
@@ -131,18 +140,6 @@ def v_expf(x: F32) -> F32:
     p = fma(fma(fma(_P[4], b, _P[3]), square, fma(_P[2], b, _P[1])), square, fma(_P[0], b, 1))
     with np.errstate(over="ignore", under="ignore"):
         return np.ldexp(p, np.clip(n, -300, 300).astype(np.int32)).astype(np.float32)
-
-
-_SHIFT, _LOG2E, _LN2_HIGH, _LN2_LOW = np.float32(
-    [float.fromhex(h) for h in "0x1.8p23 0x1.715476p0 0x1.62e4p-1 0x1.7f7d1cp-20".split()]
-)
-# Of b, b^2 … b^5.
-_P = np.float32(
-    [
-        float.fromhex(h)
-        for h in "0x1.ffffecp-1 0x1.fffdb6p-2 0x1.555e66p-3 0x1.573e2ep-5 0x1.0e4020p-7".split()
-    ]
-)
 
 
 def swiglu(gate: F32, up: F32) -> F32:

@@ -86,7 +86,7 @@ class Oracle:
         if trace is not None:
             trace["output_norm"] = normed[-1].copy()
             trace["output"] = logits[-1].copy()
-            trace["argmax"] = np.float32([logits[-1].argmax()])
+            trace["argmax"] = np.array([logits[-1].argmax()], np.float32)
         return logits
 
     def _rows(self, ids: Sequence[int], n_layers: int | None, trace: Trace | None) -> F32:

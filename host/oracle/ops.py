@@ -9,23 +9,24 @@ from numpy.typing import ArrayLike, NDArray
 
 from pagelm.host.oracle.half import F32
 
-# OpenBLAS runs smaller products on the calling thread. With threads, a product with one row waits for a
-# thread that a busy machine has put to sleep: milliseconds instead of microseconds, 211 times a token.
-THREADLESS = 8192  # elements of a matrix
-FEW_ROWS = 8  # up to here one row at a time is no slower, and a short batch equals token by token
+# OpenBLAS computes products of this size on the calling thread. Larger ones are shared with another thread
+# and wait for it; where something else keeps the processor busy, that turns microseconds into milliseconds,
+# 211 times a pass. Cut to pieces they cost a little more on an idle machine, and hardly more on a busy one.
+THREADLESS = 8192  # elements of the matrix, with up to
+ROWS = 16  # tokens
 
 
 def matmul(x: F32, w: F32) -> F32:
     """x (n_tokens, n) times w (n_rows, n) transposed -> (n_tokens, n_rows)."""
-    if len(x) > FEW_ROWS:
-        return x @ w.T
     n_rows, n = w.shape
     step = max(1, THREADLESS // n)
     whole = n_rows - n_rows % step
     out = np.empty((len(x), n_rows), np.float32)
-    for row, y in zip(x, out, strict=True):
-        np.matmul(w[:whole].reshape(-1, step, n), row, out=y[:whole].reshape(-1, step))
-        np.matmul(w[whole:], row, out=y[whole:])
+    for t in range(0, len(x), ROWS):
+        part = np.ascontiguousarray(x[t : t + ROWS].T)
+        pieces = np.matmul(w[:whole].reshape(whole // step, step, n), part)
+        out[t : t + ROWS, :whole] = pieces.reshape(whole, part.shape[1]).T
+        out[t : t + ROWS, whole:] = np.matmul(w[whole:], part).T
     return out
 
 
@@ -67,7 +68,8 @@ def attention_scores(q: F32, k: F32, n_past: int) -> F32:
     n_tokens, n_head, n_embd_head = q.shape
     n_head_kv, n_keys, _ = k.shape
     grouped = q.transpose(1, 0, 2).reshape(n_head_kv, -1, n_embd_head)
-    scores = np.matmul(grouped, k.transpose(0, 2, 1)).reshape(n_head, n_tokens, n_keys)
+    scores = np.stack([matmul(heads, keys) for heads, keys in zip(grouped, k, strict=True)])
+    scores = scores.reshape(n_head, n_tokens, n_keys)
     scores *= np.float32(n_embd_head**-0.5)
     future = np.arange(n_keys) > n_past + np.arange(n_tokens)[:, None]
     scores[:, future] = -np.inf
@@ -81,7 +83,9 @@ def attention_values(weights: F32, v: F32) -> F32:
     """
     n_head, n_tokens, n_keys = weights.shape
     grouped = weights.reshape(v.shape[0], -1, n_keys)
-    out = np.matmul(grouped, v).reshape(n_head, n_tokens, -1)
+    columns = np.ascontiguousarray(v.transpose(0, 2, 1))
+    out = np.stack([matmul(heads, values) for heads, values in zip(grouped, columns, strict=True)])
+    out = out.reshape(n_head, n_tokens, -1)
     return out.transpose(1, 0, 2).reshape(n_tokens, -1)
 
 

@@ -92,7 +92,7 @@ def test_swiglu_far_out_is_zero_or_the_gate():
     assert ops.swiglu(gate, up)[0] == pytest.approx([0, 0, 0, 1e30, 400])
 
 
-@pytest.mark.parametrize("n_tokens", [1, 2, ops.FEW_ROWS, ops.FEW_ROWS + 1, 40])
+@pytest.mark.parametrize("n_tokens", [1, 2, ops.ROWS, ops.ROWS + 1, 40])
 @pytest.mark.parametrize(("n_rows", "n"), [(1, 1), (17, 31), (64, 576), (100, 10000), (1000, 96)])
 def test_matmul(n_tokens, n_rows, n, rng):
     x, w = (
@@ -102,15 +102,8 @@ def test_matmul(n_tokens, n_rows, n, rng):
     want = x.astype(np.float64) @ w.astype(np.float64).T
     got = ops.matmul(x, w)
     assert got.dtype == np.float32 and got.shape == (n_tokens, n_rows)
-    assert np.abs(got - want).max() < 1e-6 * np.sqrt(n) * 4
-
-
-def test_matmul_of_few_rows_is_that_of_each_row(rng):
-    x, w = (
-        rng.standard_normal((ops.FEW_ROWS, 96), dtype=np.float32),
-        rng.standard_normal((320, 96), dtype=np.float32),
-    )
-    assert np.array_equal(ops.matmul(x, w), np.concatenate([ops.matmul(row[None], w) for row in x]))
+    size = np.linalg.norm(x, axis=1)[:, None] * np.linalg.norm(w, axis=1)
+    assert (np.abs(got - want) / size).max() < 2e-7
 
 
 def test_log_softmax():
