@@ -10,6 +10,7 @@ if __name__ != "pagelm":
 from collections.abc import Callable
 from typing import Any
 
+from . import shaders as _sources  # noqa: F401  imported first: the name belongs to the function below
 from .cancel import Cancel
 from .device import Gpu, Limits, Source
 from .engine import Model

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .cancel import Cancel
-from .device import Gpu, Source
+from .device import Gpu, Limits, Source
 from .engine import Model
 from .errors import PagelmError
 from .gguf import read_gguf
@@ -51,7 +51,7 @@ async def load_model(
         )
     tensors = expected_tensors(hp, gguf)
     slabs = {name: slabs_of(gguf, gguf.tensors[name], gpu.limits) for name in tensors}
-    sizes, plan = plan_for(hp, slabs, gpu, n_ctx)
+    sizes, plan = plan_for(hp, slabs, gpu.limits, n_ctx)
     tokenizer = tokenizer_from(gguf.metadata)
     model = Model(gpu, gguf, hp, tokenizer, plan)
     try:
@@ -82,12 +82,12 @@ async def load_model(
 
 
 def plan_for(
-    hp: HParams, slabs: dict[str, tuple[Slab, ...]], gpu: Gpu, n_ctx: int
+    hp: HParams, slabs: dict[str, tuple[Slab, ...]], limits: Limits, n_ctx: int
 ) -> tuple[dict[str, dict[str, int]], MemoryPlan]:
     """Every buffer by group and name, in bytes, and the plan that says they fit. Raises LimitError."""
     n_batch = MAX_BATCH
     per_token = 4 * max(hp.n_head * n_ctx, padded(hp.n_ff))
-    while n_batch > TOKEN_TILE and n_batch * per_token > largest_binding(gpu.limits):
+    while n_batch > TOKEN_TILE and n_batch * per_token > largest_binding(limits):
         n_batch //= 2
     sizes = {
         "weights": {s.name: s.nbytes for group in slabs.values() for s in group},
@@ -95,17 +95,21 @@ def plan_for(
         "activations": activation_sizes(hp, n_ctx, n_batch),
         "tables": {"angles": 4 * n_ctx * hp.n_rot},
     }
-    return sizes, plan_memory(sizes, gpu.limits, n_ctx=n_ctx, n_batch=n_batch)
+    return sizes, plan_memory(sizes, limits, n_ctx=n_ctx, n_batch=n_batch)
 
 
 async def _compile(
     model: Model, slabs: dict[str, tuple[Slab, ...]], report: Callable[[Progress], None]
 ) -> None:
+    programs = {
+        name: Program(model._gpu, forward(model.hparams, slabs, n_ctx=model.n_ctx, prompt=prompt))
+        for name, prompt in (("_prompt", True), ("_decode", False))
+    }
     pipelines: dict[object, Any] = {}
-    for name, prompt in (("_prompt", True), ("_decode", False)):
-        program = Program(model._gpu, forward(model.hparams, slabs, n_ctx=model.n_ctx, prompt=prompt))
+    total = len({key for program in programs.values() for key in program.keys})
+    for name, program in programs.items():
         await program.compile(
-            model._buffers, pipelines, lambda done, total: report(Progress("kernels", done, total))
+            model._buffers, pipelines, lambda: report(Progress("kernels", len(pipelines), total))
         )
         setattr(model, name, program)
 

@@ -206,25 +206,25 @@ class Program:
         self._bound: list[tuple[Pipeline, Bindings]] = []
         self._recordings: dict[tuple[int, int, str | None], Recording] = {}
 
+    @property
+    def keys(self) -> list[object]:
+        """What tells the pipelines of the ops apart, an entry for each op."""
+        return [(op.kernel, op.quant, op.tile, tuple(sorted(op.overrides.items()))) for op in self.ops]
+
     async def compile(
-        self,
-        buffers: Mapping[str, Buffer],
-        pipelines: dict[object, Pipeline],
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        self, buffers: Mapping[str, Buffer], pipelines: dict[object, Pipeline], compiled: Callable[[], None]
     ) -> None:
-        """Compile every kernel not yet in `pipelines` and bind all buffers. Raises ShaderError."""
-        keys = [(op.kernel, op.quant, op.tile, tuple(sorted(op.overrides.items()))) for op in self.ops]
-        wanted = {key: op for key, op in zip(keys, self.ops, strict=True) if key not in pipelines}
-        for done, (key, op) in enumerate(wanted.items()):
-            progress(done, len(wanted))
-            overrides = {**op.overrides, "WG": self._wg}
-            pipelines[key] = await self._gpu.pipeline(
-                compose(op.kernel, overrides, quant=op.quant, tile=op.tile)
-            )
-        for key, op in zip(keys, self.ops, strict=True):
+        """Add every pipeline that is not yet in `pipelines`, calling `compiled` after each; bind all buffers.
+
+        Raises: ShaderError.
+        """
+        for key, op in zip(self.keys, self.ops, strict=True):
+            if key not in pipelines:
+                kernel = compose(op.kernel, {**op.overrides, "WG": self._wg}, quant=op.quant, tile=op.tile)
+                pipelines[key] = await self._gpu.pipeline(kernel)
+                compiled()
             bound = [buffers[name] for name in op.buffers]
             self._bound.append((pipelines[key], self._gpu.bind(pipelines[key], bound)))
-        progress(len(wanted), len(wanted))
 
     def until(self, stop: str | None) -> tuple[Op, ...]:
         """The ops up to the last one labelled `stop`, or all."""

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -30,13 +29,6 @@ async def read_header(model: str) -> Gguf:
         return await read_gguf(source)
     finally:
         source.close()
-
-
-@dataclass(frozen=True, slots=True)
-class _Device:
-    """As much of a Gpu as planning looks at."""
-
-    limits: Limits
 
 
 async def inspect(
@@ -91,7 +83,7 @@ def _plan(gguf: Gguf, n_ctx: int | None, memory_budget: int | None) -> dict[str,
         hp = hparams_from(gguf)
         slabs = {name: slabs_of(gguf, gguf.tensors[name], limits) for name in expected_tensors(hp, gguf)}
         context = n_ctx or min(hp.n_ctx_train, DEFAULT_N_CTX)
-        _, plan = plan_for(hp, slabs, _Device(limits), context)
+        _, plan = plan_for(hp, slabs, limits, context)
     except PagelmError as e:
         return {"error": f"{type(e).__name__}: {e}"}
     return dict(plan.as_dict())

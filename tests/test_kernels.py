@@ -2,6 +2,7 @@
 
 import pytest
 
+import pagelm
 from pagelm.device import Limits
 from pagelm.errors import ShaderError
 from pagelm.kernels import _expand, compose, shaders
@@ -73,6 +74,10 @@ def test_shaders_fill_in_the_workgroup_size():
         assert source.count("override WG: u32 = 16u;") == 1, name
     with pytest.raises(ShaderError, match="workgroup size 24 is not a power of two"):
         shaders(24)
+
+
+def test_the_package_s_function_stays_a_function():
+    assert pagelm.shaders(64) == pagelm.shaders(64) == shaders(64)
 
 
 def test_workgroup_size_follows_the_limits():
