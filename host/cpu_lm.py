@@ -122,6 +122,13 @@ class CpuLm:
         """Ends early when the context is full; a prompt that does not fit raises ContextFull."""
         self.oracle.reset()
         feed = list(prompt_ids)
+        if forced is not None and len(forced) >= n - 1 and len(feed) + n - 1 <= self.oracle.n_ctx:
+            rows = self.oracle.forward_all(
+                [*feed, *forced[: n - 1]], first=len(feed) - 1
+            )  # one pass, same rows
+            for logits in rows:
+                yield int(logits.argmax()), logits
+            return
         for step in range(n):
             if step and self.oracle.position + 1 > self.oracle.n_ctx:
                 return
