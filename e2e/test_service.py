@@ -26,8 +26,9 @@ def tiny_lm(browser_lm: Any) -> Any:
     return browser_lm
 
 
-def test_second_call_is_refused_while_one_runs_but_memory_answers(tiny_lm: Any) -> None:
-    call = tiny_lm.lm.call
+def test_second_call_is_refused_while_one_runs_but_memory_answers(browser_lm: Any) -> None:
+    browser_lm.load(tiny_model(), 256)
+    call = browser_lm.lm.call
 
     async def both() -> tuple[Any, Any, Any]:
         started = asyncio.Event()
@@ -39,7 +40,7 @@ def test_second_call_is_refused_while_one_runs_but_memory_answers(tiny_lm: Any) 
             await call("labels")
         return memory, await running, await call("labels")
 
-    memory, answer, labels = tiny_lm.run(both())
+    memory, answer, labels = browser_lm.run(both())
     assert memory["wasm_bytes"] > 1 << 20
     assert len(answer["ids"]) == 200
     assert labels[0] == "embed" and labels[-1] == "argmax"
