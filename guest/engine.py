@@ -106,8 +106,7 @@ class Model:
         Raises (when iterated): PromptError, ContextFull (the prompt alone does not fit), BusyError,
         NumericError, DeviceError.
         """
-        if self._generation is not None:
-            self._generation.abandon()
+        self._end_generation()
         self._generation = Generation(
             self,
             prompt,
@@ -127,10 +126,11 @@ class Model:
         With `stop` the pass ends after the step of that label ("blk.3.ffn_residual" = after 4 layers) and
         the result is that step's output for the last token.
         """
-        ids = self._begin(prompt, append)
         if stop is not None and stop not in self.labels():
             raise PagelmError(f"no step is labelled {stop!r}; labels() lists them")
         with self._working():
+            self._end_generation()  # its cache goes
+            ids = self._begin(prompt, append)
             first = await self._prefill(ids, Cancel(), stop=stop)
             if first is not None:
                 await first
@@ -143,9 +143,10 @@ class Model:
 
         `forced` gives the ids to go on with instead of the chosen ones.
         """
-        ids = self._begin(prompt, append=False)
-        self._check_room(len(ids) + n - 1)
         with self._working():
+            self._end_generation()
+            ids = self._begin(prompt, append=False)
+            self._check_room(len(ids) + n - 1)
             value = await self._token(await self._prefill(ids, Cancel()))
             for step in range(n):
                 yield value, await self._values("logits", None)
@@ -181,6 +182,11 @@ class Model:
             self._gpu.close()
 
     # ---- steps, used by Generation ----------------------------------------------------------------------
+
+    def _end_generation(self) -> None:
+        """A generation still open ends as "cancelled": another call takes its place in the cache."""
+        if self._generation is not None:
+            self._generation.abandon()
 
     def _begin(self, prompt: str | Sequence[int], append: bool) -> list[int]:
         """Ids to feed for this prompt, the cache being at the position where they go."""

@@ -238,10 +238,10 @@ def _head_size(gguf: Gguf, p: str, n_embd: int, n_head: int) -> int:
             )
     if _size(gguf, value, MAX_HEAD_SIZE, default=n) != n:
         raise _refused(gguf, value, f"{n}, the size of a key head")
-    if n % 2 or n > MAX_HEAD_SIZE:
+    if n % 4 or n > MAX_HEAD_SIZE:  # the attention kernels read heads four elements at a time
         where = key if key in gguf.metadata else p + "attention.head_count"
         raise ArchError(
-            f"{gguf.name}: {where} makes heads of {n} elements; allowed: even numbers up to {MAX_HEAD_SIZE}"
+            f"{gguf.name}: {where} makes heads of {n} elements; allowed: multiples of 4 up to {MAX_HEAD_SIZE}"
         )
     return n
 

@@ -230,6 +230,20 @@ def test_a_newer_generation_ends_the_older_one():
     assert (older.stop_reason, newer.stop_reason) == ("cancelled", "length")
 
 
+def test_prefill_logits_ends_an_open_generation():
+    model = load(FakeGpu())
+
+    async def both():
+        generation = model.generate([5], 50, ignore_eos=True)
+        await anext(generation)
+        await model.prefill_logits([9] * 40)
+        return generation, [piece async for piece in generation]
+
+    generation, rest = run(both())
+    assert (generation.stop_reason, rest) == ("cancelled", [])
+    assert model.position == 40
+
+
 def test_two_calls_at_once_are_refused():
     model = load(FakeGpu())
 
