@@ -11,15 +11,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import contextmanager, suppress
 
 from .cancel import Cancel
-from .device import AdapterInfo, Buffer, Gpu
+from .device import AdapterInfo, Buffer, Gpu, Pipeline
 from .errors import BusyError, ContextFull, DeviceError, NumericError, PagelmError, PromptError
 from .generation import Generation
 from .gguf import Gguf
 from .hparams import HParams
 from .metrics import Stats, Timing
-from .program import STATE_NEXT, STATE_TOKENS, TOKEN_TILE, Op, Program, kv_bucket, padded
+from .program import STATE_NEXT, STATE_TOKENS, TOKEN_TILE, Op, Program, kv_bucket
 from .tokenizer import Tokenizer
-from .weights import MemoryPlan
+from .weights import MemoryPlan, padded
 
 SUBMIT_TARGET_S = 0.25  # a piece of a prompt is sized to take about this long
 NO_TOKEN = 0xFFFFFFFF  # argmax found NaN only
@@ -41,6 +41,9 @@ class Model:
         self._buffers: dict[str, Buffer] = {}
         self._prompt: Program
         self._decode: Program
+        self._baseline: Program  # compiled when something looks inside
+        self._pipelines: dict[object, Pipeline] = {}
+        self._share = ""
         self._n_past = 0
         self._unfed: list[int] = []  # the last token generated: shown, but not yet in the cache
         self._piece = TOKEN_TILE  # prompt tokens in the next submit
@@ -68,7 +71,7 @@ class Model:
 
     def labels(self) -> list[str]:
         """Names of the steps of a prompt's pass, in order; each can be given as `stop`."""
-        return list(dict.fromkeys(op.label for op in self._prompt.ops))
+        return list(dict.fromkeys(op.label for op in self._baseline.ops))
 
     def encode_prompt(self, prompt: str | Sequence[int]) -> list[int]:
         """Ids of a prompt: special tokens in it parsed, BOS where the metadata asks for it.
@@ -219,7 +222,10 @@ class Model:
         await self._drain()
         before, state = self._n_past, self._buffers["state"]
         first_token: Awaitable[int] | None = None
-        layers_end = stop or f"blk.{self.hparams.n_layer - 1}.ffn_residual"
+        program, layers_end = self._prompt, f"blk.{self.hparams.n_layer - 1}.ffn_down"
+        if stop is not None:
+            program, layers_end = self._baseline, stop
+            await program.compile(self._buffers, self._pipelines)
         at = 0
         try:
             while at < len(ids):
@@ -233,8 +239,8 @@ class Model:
                 size = TOKEN_TILE
                 while size < len(piece):
                     size *= 2
-                recording = self._prompt.recording(size, kv_bucket(self._n_past + size, self.n_ctx), until)
-                self._last_ops, self._last_rows = self._prompt.until(until), len(piece)
+                recording = program.recording(size, kv_bucket(self._n_past + size, self.n_ctx), until)
+                self._last_ops, self._last_rows = program.until(until), len(piece)
                 self._count(len(self._last_ops))
                 if last and stop is None:
                     first_token = self._gpu.submit(recording, (state, STATE_NEXT))

@@ -3,15 +3,18 @@
 A kernel's header says which parts it uses (`// uses lib/reduce.wgsl quant/<Q>.wgsl`); the parts may use
 others. The one liberty taken with the text is the expander, for kernels that must be unrolled:
 
-    // repeat r in 0..R          the lines up to the matching `// end` once for each r in 0 … R-1,
-    sum{r} += dot(q{r}, x);      with {r} replaced by the number. R is a number or a tile size given
-    // end                       by the caller; {R} anywhere is that size. Blocks nest. Nothing else.
+    // repeat t in 0..T          the lines up to the matching `// end` once for each t in 0 … T-1,
+    sum{t} += dot(q, x{t});      with {t} replaced by the number. T is a number or a tile size given
+    // end                       by the caller; {T} anywhere is that size. Blocks nest. Nothing else.
+
+Two letters in `uses` stand for a choice of the caller: <Q> the tensor type, <S> how invocations share.
 
 Every composed line remembers its file and line, so that a compiler's message names the real place.
 """
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
@@ -52,25 +55,40 @@ def _uses(path: str) -> list[str]:
     return [part for match in found if match for part in match.group(1).split()]
 
 
-def takes_quant(name: str) -> bool:
-    """Whether the kernel reads a quantised tensor, and so exists once per tensor type."""
-    return "quant/<Q>.wgsl" in _uses(f"{name}.wgsl")
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to compose a kernel file.
+
+    `quant` is a tensor type for kernels that read one, `share` ("alone" or "quad") for those whose
+    invocations may share what they load, `tile` the sizes that unroll them, by name.
+    """
+
+    kernel: str
+    quant: str | None = None
+    share: str | None = None
+    tile: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """`matmul.q4_1.alone.p4t1`: the kernel and its choices."""
+        parts = [self.kernel, (self.quant or "").lower(), self.share or ""]
+        parts.append("".join(f"{name.lower()}{size}" for name, size in self.tile))
+        return ".".join(part for part in parts if part)
 
 
-def takes_tile(name: str) -> bool:
-    """Whether the kernel is unrolled over R rows and T tokens."""
-    return any(_TILE.match(text) for text, _, _ in _lines(f"{name}.wgsl"))
-
-
-def _parts(path: str, quant: str | None, seen: dict[str, None]) -> dict[str, None]:
+def _parts(path: str, variant: Variant, seen: dict[str, None]) -> dict[str, None]:
     """`path` and all it uses, parts first, each once."""
     for part in _uses(path):
         if "<Q>" in part:
-            if quant is None:
+            if variant.quant is None:
                 raise ShaderError(f"shaders/{path} needs a tensor type; allowed: {', '.join(SUPPORTED)}")
-            part = part.replace("<Q>", quant.lower())
+            part = part.replace("<Q>", variant.quant.lower())
+        if "<S>" in part:
+            if variant.share is None:
+                raise ShaderError(f"shaders/{path} needs a way to share; allowed: {', '.join(SHARES)}")
+            part = part.replace("<S>", variant.share)
         if part not in seen:
-            _parts(part, quant, seen)
+            _parts(part, variant, seen)
     seen[path] = None
     return seen
 
@@ -102,29 +120,22 @@ def _expand(lines: list[Line], names: Mapping[str, int]) -> Iterator[Line]:
 
 
 @cache
-def _composed(name: str, quant: str | None, tile: tuple[int, int] | None) -> tuple[Line, ...]:
-    path = f"{name}.wgsl"
-    names = dict(zip(("R", "T"), tile, strict=True)) if tile else {}
-    lines = [line for part in _parts(path, quant, {}) for line in _lines(part)]
-    enables = [line for line in lines if line[0].startswith("enable ")]
-    return tuple(_expand(enables + [line for line in lines if line not in enables], names))
+def _composed(variant: Variant) -> tuple[Line, ...]:
+    parts = _parts(f"{variant.kernel}.wgsl", variant, {})
+    lines = [line for part in parts for line in _lines(part)]
+    first = [line for line in lines if line[0].startswith(("enable ", "diagnostic("))]
+    return tuple(_expand(first + [line for line in lines if line not in first], dict(variant.tile)))
 
 
-def compose(
-    name: str,
-    overrides: Mapping[str, float],
-    *,
-    quant: str | None = None,
-    tile: tuple[int, int] | None = None,
-) -> Kernel:
+def compose(variant: Variant, overrides: Mapping[str, float]) -> Kernel:
     """One kernel, ready for a device.
 
-    `quant` is a tensor type for kernels that read one; `tile` = (R rows, T tokens) for unrolled kernels.
     `overrides` must give every override without a default, and none that the kernel lacks.
 
     Raises: ShaderError for unknown kernels, parts or overrides, and for missing ones.
     """
-    lines = _composed(name, quant, tile)
+    lines = _composed(variant)
+    file = f"shaders/{variant.kernel}.wgsl"
     bindings: dict[int, Binding] = {}
     required: set[str] = set()
     optional: set[str] = set()
@@ -135,36 +146,40 @@ def compose(
         if override := _OVERRIDE.match(text):
             (optional if override.group(3) else required).add(override.group(1))
     if missing := required - set(overrides):
-        raise ShaderError(f"shaders/{name}.wgsl: no value for override {', '.join(sorted(missing))}")
+        raise ShaderError(f"{file}: no value for override {', '.join(sorted(missing))}")
     if unknown := set(overrides) - required - optional:
         raise ShaderError(
-            f"shaders/{name}.wgsl has no override {', '.join(sorted(unknown))};"
+            f"{file} has no override {', '.join(sorted(unknown))};"
             f" it has {', '.join(sorted(required | optional))}"
         )
     return Kernel(
-        name=full_name(name, quant, tile),
+        name=variant.name,
         source="\n".join(text for text, _, _ in lines) + "\n",
         bindings=tuple(bindings[i] for i in sorted(bindings)),
         overrides=dict(overrides),
-        lines=tuple((file, n) for _, file, n in lines),
+        lines=tuple((path, n) for _, path, n in lines),
     )
 
 
-def full_name(name: str, quant: str | None = None, tile: tuple[int, int] | None = None) -> str:
-    """`matmul.q4_1.r4t1`: the kernel, its tensor type and its tile."""
-    parts = [name] + ([quant.lower()] if quant else []) + ([f"r{tile[0]}t{tile[1]}"] if tile else [])
-    return ".".join(parts)
+SHARES = ("alone", "quad")  # no feature needed; subgroups
+TILES = ({"P": 4, "T": 1}, {"P": 4, "T": 4})  # pairs of rows, tokens: one token at a time; pieces of a prompt
+HEADS = ({"G": 3, "D": 4}, {"G": 3, "D": 16})  # of attention: query heads, vectors of a head: SmolLM2's
 
 
-TILES = ((4, 1), (4, 4))  # (rows, tokens) per invocation: one token at a time; pieces of a prompt
-
-
-def variants() -> Iterator[tuple[str, str | None, tuple[int, int] | None]]:
-    """Every (kernel, tensor type, tile) that a program may ask for."""
+def variants() -> Iterator[Variant]:
+    """Every kernel in every tensor type and way to share, with the tiles of the default model."""
     for name in kernel_names():
-        for quant in SUPPORTED if takes_quant(name) else (None,):
-            for tile in TILES if takes_tile(name) else (None,):
-                yield name, quant, tile
+        uses = " ".join(_parts(f"{name}.wgsl", Variant(name, "F32", "alone"), {}))
+        for quant in SUPPORTED if "quant/" in uses or "repack/" in uses else (None,):
+            for share in SHARES if "share/" in uses else (None,):
+                if not any(_TILE.match(text) for text, _, _ in _lines(f"{name}.wgsl")):
+                    yield Variant(name, quant, share)
+                    continue
+                for tile in TILES[:1] if name == "logits" else TILES:
+                    if name == "attention":
+                        heads = HEADS[0] if share == "quad" else HEADS[1]
+                        tile = {"G": heads["G"], "T": tile["T"], "D": heads["D"]}
+                    yield Variant(name, quant, share, tuple(tile.items()))
 
 
 def shaders(workgroup_size: int) -> dict[str, str]:
@@ -175,10 +190,10 @@ def shaders(workgroup_size: int) -> dict[str, str]:
     if workgroup_size not in (1, 2, 4, 8, 16, 32, 64, 128, 256):
         raise ShaderError(f"workgroup size {workgroup_size} is not a power of two from 1 to 256")
     return {
-        full_name(name, quant, tile): re.sub(
+        variant.name: re.sub(
             r"(override WG: u32 = )\d+u",
             rf"\g<1>{workgroup_size}u",
-            "\n".join(text for text, _, _ in _composed(name, quant, tile)) + "\n",
+            "\n".join(text for text, _, _ in _composed(variant)) + "\n",
         )
-        for name, quant, tile in variants()
+        for variant in variants()
     }

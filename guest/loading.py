@@ -2,21 +2,31 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .cancel import Cancel
-from .device import Gpu, Limits, Source
+from .device import CHUNK_BYTES, Gpu, Limits, Source
 from .engine import Model
 from .errors import PagelmError
-from .gguf import read_gguf
-from .hparams import HParams, expected_tensors, hparams_from
+from .gguf import Gguf, read_gguf
+from .hparams import HParams, hparams_from
 from .kv_cache import cache_sizes
 from .metrics import Progress
-from .program import TOKEN_TILE, Program, activation_sizes, forward, kv_bucket, padded
+from .program import TOKEN_TILE, Program, activation_sizes, baseline, fused, kv_bucket
+from .repack import Repack
 from .rope import angle_table
 from .tokenizer import tokenizer_from
-from .weights import MemoryPlan, Slab, chunks_of, largest_binding, plan_memory, slabs_of
+from .weights import (
+    STAGING,
+    Matrices,
+    MemoryPlan,
+    largest_binding,
+    matrices_of,
+    padded,
+    plan_memory,
+    reads_of,
+)
 
 DEFAULT_N_CTX = 2048
 MAX_BATCH = 32  # prompt tokens in one submit, at most
@@ -49,30 +59,31 @@ async def load_model(
         raise PagelmError(
             f"n_ctx {n_ctx} is not between 1 and {hp.n_ctx_train}, the context the model was trained for"
         )
-    tensors = expected_tensors(hp, gguf)
-    slabs = {name: slabs_of(gguf, gguf.tensors[name], gpu.limits) for name in tensors}
-    sizes, plan = plan_for(hp, slabs, gpu.limits, n_ctx)
+    matrices, vectors = matrices_of(hp, gguf, gpu.limits)
+    sizes, plan = plan_for(hp, gguf, matrices, vectors, gpu.limits, n_ctx)
     tokenizer = tokenizer_from(gguf.metadata)
     model = Model(gpu, gguf, hp, tokenizer, plan)
+    buffers = model._buffers
     try:
-        for buffers in sizes.values():
-            for name, nbytes in buffers.items():
-                model._buffers[name] = gpu.buffer(nbytes, name)
+        for group in sizes.values():
+            for name, nbytes in group.items():
+                buffers[name] = gpu.buffer(nbytes, name)
         # compiling occupies the GPU process while the weights occupy the network: together they cost less
-        compiling = asyncio.ensure_future(_compile(model, slabs, report))
+        compiling = asyncio.ensure_future(_compile(model, matrices, report))
         try:
-            await _upload(model, [s for group in slabs.values() for s in group], source, report, cancel)
+            await _upload(model, matrices, vectors, source, report, cancel)
             await compiling
         finally:
             if not compiling.done():
                 compiling.cancel()
                 await asyncio.wait([compiling])
-        gpu.write(model._buffers["angles"], 0, angle_table(n_ctx, hp.n_rot, hp.rope_freq_base))
+        gpu.write(buffers["angles"], 0, angle_table(n_ctx, hp.n_rot, hp.rope_freq_base))
         size = 1
         while size < n_ctx:  # every grid a decode will need, so that none is built while decoding
             size *= 2
             model._decode.recording(1, kv_bucket(size, n_ctx))
         await gpu.idle()
+        gpu.free(buffers.pop(STAGING))
     except BaseException:
         gpu.free(*model._buffers.values())
         raise
@@ -82,30 +93,39 @@ async def load_model(
 
 
 def plan_for(
-    hp: HParams, slabs: dict[str, tuple[Slab, ...]], limits: Limits, n_ctx: int
+    hp: HParams, gguf: Gguf, matrices: Matrices, vectors: Sequence[str], limits: Limits, n_ctx: int
 ) -> tuple[dict[str, dict[str, int]], MemoryPlan]:
     """Every buffer by group and name, in bytes, and the plan that says they fit. Raises LimitError."""
     n_batch = MAX_BATCH
     per_token = 4 * max(hp.n_head * n_ctx, padded(hp.n_ff))
     while n_batch > TOKEN_TILE and n_batch * per_token > largest_binding(limits):
         n_batch //= 2
+    slabs = [slab for group in matrices.values() for matrix in group for slab in matrix.slabs]
+    weights = {name: gguf.tensors[name].nbytes for name in vectors}
+    for slab in slabs:
+        weights |= {slab.name: slab.nbytes, slab.scales: slab.scale_bytes}
     sizes = {
-        "weights": {s.name: s.nbytes for group in slabs.values() for s in group},
+        "weights": weights,
         "kv_cache": cache_sizes(hp, n_ctx),
         "activations": activation_sizes(hp, n_ctx, n_batch),
         "tables": {"angles": 4 * n_ctx * hp.n_rot},
+        "staging": {STAGING: min(CHUNK_BYTES, largest_binding(limits), sum(weights.values()))},
     }
-    return sizes, plan_memory(sizes, limits, n_ctx=n_ctx, n_batch=n_batch)
+    return sizes, plan_memory(sizes, limits, n_ctx=n_ctx, n_batch=n_batch, slabs=len(slabs))
 
 
-async def _compile(
-    model: Model, slabs: dict[str, tuple[Slab, ...]], report: Callable[[Progress], None]
-) -> None:
+async def _compile(model: Model, matrices: Matrices, report: Callable[[Progress], None]) -> None:
+    hp, gpu, n_ctx = model.hparams, model._gpu, model.n_ctx
+    model._share = "quad" if gpu.subgroups else "alone"
+    wg = gpu.limits.workgroup_size()
     programs = {
-        name: Program(model._gpu, forward(model.hparams, slabs, n_ctx=model.n_ctx, prompt=prompt))
-        for name, prompt in (("_prompt", True), ("_decode", False))
+        f"_{name}": Program(
+            gpu, fused(hp, matrices, n_ctx=n_ctx, share=model._share, prompt=name == "prompt"), wg
+        )
+        for name in ("prompt", "decode")
     }
-    pipelines: dict[object, Any] = {}
+    model._baseline = Program(gpu, baseline(hp, matrices, n_ctx=n_ctx), wg)
+    pipelines = model._pipelines
     total = len({key for program in programs.values() for key in program.keys})
     for name, program in programs.items():
         await program.compile(
@@ -115,13 +135,26 @@ async def _compile(
 
 
 async def _upload(
-    model: Model, slabs: list[Slab], source: Source, report: Callable[[Progress], None], cancel: Cancel
+    model: Model,
+    matrices: Matrices,
+    vectors: Sequence[str],
+    source: Source,
+    report: Callable[[Progress], None],
+    cancel: Cancel,
 ) -> None:
-    total, done = sum(s.nbytes for s in slabs), 0
+    gpu, buffers = model._gpu, model._buffers
+    staging = model.plan.staging
+    reads = reads_of(model.gguf, matrices, vectors, buffers, staging)
+    total, done = sum(piece.nbytes for read in reads for piece in read.chunk.pieces), 0
     report(Progress("weights", 0, total))
-    for chunk in chunks_of(slabs, model._buffers):
+    repack = Repack(gpu, buffers)
+    try:
+        for read in reads:
+            cancel.check("loading the weights")
+            await gpu.upload(source, read.chunk)
+            await repack(read.staged)
+            done += sum(piece.nbytes for piece in read.chunk.pieces)
+            report(Progress("weights", done, total))
         cancel.check("loading the weights")
-        await model._gpu.upload(source, chunk)
-        done += sum(piece.nbytes for piece in chunk.pieces)
-        report(Progress("weights", done, total))
-    cancel.check("loading the weights")
+    finally:
+        repack.free()

@@ -1,61 +1,65 @@
-"""The forward pass as plain data: hyper-parameters and slabs in, a list of dispatches out.
+"""The forward pass as plain data: hyper-parameters and matrices in, a list of dispatches out.
 
-`forward` is the one description of a pass; it reads the architecture's spec and never its name. `Program`
-compiles what it lists and records it for a given number of tokens. Labels name every operation for people,
-for `stop` and for the bisection of `pagelm check`.
+Two descriptions of the same pass read the architecture's spec and never its name. `fused` is what runs: few,
+big dispatches. `baseline` has one operation a dispatch and a buffer for every intermediate result; it is what
+`peek`, `stop` and the bisection of `pagelm check` look into. Labels name every operation for people.
+
+`Program` compiles what either lists and records it for a given number of tokens.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .device import Bindings, Buffer, Gpu, Pipeline, Recording, Step
 from .hparams import HParams
-from .kernels import compose
+from .kernels import Variant, compose
 from .kv_cache import cache_name
-from .weights import Slab
+from .weights import Matrices, Matrix, padded
 
-TOKEN_TILE = 4  # tokens per invocation of the prompt's matmul
-ROW_TILE = 4  # rows per invocation
+TOKEN_TILE = 4  # tokens per invocation of a prompt's kernels
+PAIRS = 4  # pairs of rows per invocation
 ARGMAX_PARTS = 64  # workgroups that look for partial maxima
 STATE_WORDS = 4  # n_past, n_tokens, next, unused; then the token ids
 STATE_NEXT = 8  # byte offset of `next`
 STATE_TOKENS = 16  # byte offset of the token ids
 KV_STEP = 256  # grids over the context grow in powers of two from here
-
-Slabs = Mapping[str, tuple[Slab, ...]]
-
-
-def padded(n: int) -> int:
-    """Row stride of an activation of `n` elements: whole groups of 32, so that matmul needs no tail."""
-    return -(-n // 32) * 32
+MIN_SPLIT, MAX_SPLITS = 64, 32  # attention: positions of a stretch, at least; stretches, at most
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
     """One dispatch: a kernel, its buffers by name in binding order (the last is the output), its grid.
 
-    The grid has `workgroups` in x, or else enough of them for `invocations` (times the positions in use when
-    `each_position`), and in z `per_token` for each token (or tile of tokens), or 1 when `per_token` is 0.
+    The grid has `workgroups` in x, or else enough of them for `invocations` (times the positions in use in
+    units of `per_position`, when that is given), and in z `per_token` for each token (or tile of tokens), or
+    1 when `per_token` is 0.
     """
 
     label: str
-    kernel: str
+    variant: Variant
     buffers: tuple[str, ...]
     overrides: Mapping[str, float] = field(default_factory=dict)
-    quant: str | None = None
-    tile: tuple[int, int] | None = None
     workgroups: int = 0
     invocations: int = 0
-    each_position: bool = False
+    per_position: int = 0
     per_token: int = 1
 
     def grid(self, n_tokens: int, n_kv: int, wg: int, most: int) -> tuple[int, int, int]:
         """Workgroups in x, y, z for workgroups of `wg` and at most `most` in a dimension."""
-        n = self.workgroups or math.ceil(self.invocations * (n_kv if self.each_position else 1) / wg)
+        stretches = math.ceil(n_kv / self.per_position) if self.per_position else 1
+        n = self.workgroups or math.ceil(self.invocations * stretches / wg)
         y = math.ceil(n / most)
-        z = math.ceil(n_tokens / (self.tile[1] if self.tile else 1)) * self.per_token or 1
+        z = math.ceil(n_tokens / dict(self.variant.tile).get("T", 1)) * self.per_token or 1
         return math.ceil(n / y), y, z
+
+
+def split_of(n_ctx: int) -> int:
+    """Positions of a stretch of attention, for at most MAX_SPLITS stretches: a power of two."""
+    split = MIN_SPLIT
+    while split * MAX_SPLITS < n_ctx:
+        split *= 2
+    return split
 
 
 def activation_sizes(hp: HParams, n_ctx: int, n_batch: int) -> dict[str, int]:
@@ -71,82 +75,241 @@ def activation_sizes(hp: HParams, n_ctx: int, n_batch: int) -> dict[str, int]:
         "gate": hp.n_ff,
         "up": hp.n_ff,
         "act": hp.n_ff,
+        "partials": hp.n_embd,
     }
+    n_split = math.ceil(n_ctx / split_of(n_ctx))
     sizes = {name: 4 * n_batch * padded(n) for name, n in rows.items()}
     sizes["scores"] = 4 * n_batch * hp.n_head * n_ctx
+    sizes["stretches"] = 4 * n_batch * n_split * padded(hp.n_embd_q)
+    sizes["stretch_sums"] = 8 * n_batch * n_split * hp.n_head
     sizes["last"] = 4 * padded(hp.n_embd)
     sizes["logits"] = 4 * hp.n_vocab
-    sizes["partial"] = 8 * ARGMAX_PARTS
+    sizes["best"] = 8 * max(ARGMAX_PARTS, padded(hp.n_vocab) // (2 * PAIRS))
     sizes["state"] = 4 * (STATE_WORDS + n_batch)
     return sizes
 
 
-def forward(hp: HParams, slabs: Slabs, *, n_ctx: int, prompt: bool) -> list[Op]:
-    """One pass through the model: over a piece of a prompt, or over one token (decode)."""
-    return list(_forward(hp, slabs, n_ctx, prompt))
+def _shape(matrix: Matrix) -> dict[str, float]:
+    return {"N_BLOCKS": matrix.n_blocks, "X_STRIDE": padded(matrix.n_in)}
 
 
-def _forward(hp: HParams, slabs: Slabs, n_ctx: int, prompt: bool) -> Iterator[Op]:
-    wide = (ROW_TILE, TOKEN_TILE if prompt else 1)
-    heads = {"N_HEAD": hp.n_head, "N_GROUP": hp.n_head // hp.n_head_kv, "N_EMBD_HEAD": hp.n_embd_head}
-    cache = {"N_EMBD_KV": hp.n_embd_kv, "N_CTX": n_ctx}
-
-    def matmul(label: str, x: str, y: str, weight: str, tile: tuple[int, int], stride: int) -> Iterator[Op]:
-        for slab in slabs[weight]:
-            shape = {"N_IN": slab.n_in, "N_ROWS": slab.n_rows, "ROW0": slab.row0}
+def _embed(hp: HParams, matrices: Matrices, n_partials: int) -> Iterator[Op]:
+    for matrix in matrices["token_embd"]:
+        for slab in matrix.slabs:
             yield Op(
-                label,
-                "matmul",
-                (slab.name, x, "state", y),
-                {**shape, "X_STRIDE": padded(slab.n_in), "Y_STRIDE": stride},
-                quant=slab.quant,
-                tile=tile,
-                invocations=math.ceil(slab.n_rows / tile[0]),
+                "embed",
+                Variant("embed", matrix.quant.name),
+                (slab.name, slab.scales, "blk.0.attn_norm.weight", "state", "h", "partials", "x"),
+                {
+                    "N_EMBD": hp.n_embd,
+                    "N_ROWS": slab.n_rows,
+                    "ROW0": slab.row0,
+                    "STRIDE": padded(hp.n_embd),
+                    "N_PARTIALS": n_partials,
+                },
+                invocations=padded(hp.n_embd) // 32,
             )
 
-    def rms_norm(label: str, x: str, weight: str, per_token: int = 1) -> Op:
-        shape = {"N_EMBD": hp.n_embd, "STRIDE": padded(hp.n_embd), "EPS": hp.norm_rms_eps}
-        return Op(label, "rms_norm", (x, weight, "state", "h"), shape, workgroups=1, per_token=per_token)
 
-    def rope(label: str, x: str, n_head: int) -> Op:
-        shape = {"N_HEAD": n_head, "N_ROT": hp.n_rot, "STRIDE": padded(n_head * hp.n_embd_head)}
-        return Op(label, "rope", ("angles", "state", x), shape, invocations=n_head * hp.n_rot // 2)
+def _argmax(n_parts: int) -> Op:
+    return Op("argmax", Variant("argmax"), ("best", "state"), {"N_PART": n_parts}, workgroups=1, per_token=0)
 
-    def row_op(label: str, kernel: str, buffers: tuple[str, ...], n: int) -> Op:
-        return Op(label, kernel, buffers, {"STRIDE": padded(n)}, invocations=padded(n) // 4)
 
-    for slab in slabs["token_embd.weight"]:
-        shape = {"N_IN": hp.n_embd, "N_ROWS": slab.n_rows, "ROW0": slab.row0, "Y_STRIDE": padded(hp.n_embd)}
-        groups = padded(hp.n_embd) // 32
-        yield Op("embed", "embed", (slab.name, "state", "x"), shape, quant=slab.quant, invocations=groups)
+def _rms_norm(hp: HParams, label: str, x: str, per_token: int = 1) -> Op:
+    shape = {"N_EMBD": hp.n_embd, "STRIDE": padded(hp.n_embd), "EPS": hp.norm_rms_eps}
+    buffers = (x, f"{label}.weight", "state", "h")
+    return Op(label, Variant("rms_norm"), buffers, shape, workgroups=1, per_token=per_token)
 
+
+def _swiglu(hp: HParams, label: str) -> Op:
+    n = padded(hp.n_ff)
+    buffers = ("gate", "up", "state", "act")
+    return Op(label, Variant("swiglu"), buffers, {"STRIDE": n}, invocations=n // 4)
+
+
+def _matmul(group: Sequence[Matrix], tensor: str, x: str, y: str, share: str, tokens: int) -> Iterator[Op]:
+    """The rows of one tensor times x: y = x W^T. Decode and `logits` have `tokens` = 1."""
+    for matrix in group:
+        for section in matrix.sections:
+            if section.tensor != tensor:
+                continue
+            first, end = section.start, section.start + section.step * (section.n_rows - 1) + 1
+            first -= first % section.step  # sections that alternate share their tiles
+            for slab in matrix.slabs:
+                a, b = max(first, slab.row0), min(end, slab.row0 + slab.n_rows)
+                if a >= b:
+                    continue
+                shape = {
+                    **_shape(matrix),
+                    "FIRST": a - slab.row0,
+                    "N_ROWS": b - a,
+                    "ROW0": a - first,
+                    "STEP": section.step,
+                    "PHASE": section.start % section.step,
+                    "Y_STRIDE": section.n_rows if y == "logits" else padded(section.n_rows),
+                }
+                yield Op(
+                    tensor.removesuffix(".weight"),
+                    Variant("matmul", matrix.quant.name, share, (("P", PAIRS), ("T", tokens))),
+                    (slab.name, slab.scales, x, "state", y),
+                    shape,
+                    invocations=padded(b - a) // (2 * PAIRS),
+                )
+
+
+def fused(hp: HParams, matrices: Matrices, *, n_ctx: int, share: str, prompt: bool) -> list[Op]:
+    """The pass in few dispatches: five or six a layer. Over a piece of a prompt, or over one token (decode)."""
+    return list(_fused(hp, matrices, n_ctx, share, TOKEN_TILE if prompt else 1))
+
+
+def _fused(hp: HParams, matrices: Matrices, n_ctx: int, share: str, tokens: int) -> Iterator[Op]:
+    sharers = 4 if share == "quad" else 1
+    n_partials = padded(hp.n_embd) // (2 * PAIRS * sharers)
+    norm = {"N_EMBD": hp.n_embd, "N_PARTIALS": n_partials, "EPS": hp.norm_rms_eps}
+    tile = (("P", PAIRS), ("T", tokens))
+    n_group, split = hp.n_head // hp.n_head_kv, split_of(n_ctx)
+    stretches = {
+        "N_HEAD": hp.n_head,
+        "N_EMBD_HEAD": hp.n_embd_head,
+        "Q_STRIDE": padded(hp.n_embd_q),
+        "SPLIT": split,
+        "N_SPLIT": math.ceil(n_ctx / split),
+    }
+
+    def product(
+        label: str,
+        kernel: str,
+        group: str,
+        buffers: tuple[str, ...],
+        overrides: Mapping[str, float],
+        per_token: int = 1,
+    ) -> Iterator[Op]:
+        for matrix in matrices[group]:
+            for slab in matrix.slabs:
+                rows = {"N_ROWS": slab.n_rows, "ROW0": matrix.row0 + slab.row0}
+                yield Op(
+                    label,
+                    Variant(kernel, matrix.quant.name, share, tile if per_token else (("P", PAIRS), ("T", 1))),
+                    (slab.name, slab.scales, *buffers),
+                    {**_shape(matrix), **rows, **overrides},
+                    invocations=padded(slab.n_rows) // (2 * PAIRS),
+                    per_token=per_token,
+                )
+
+    def project(label: str, y: str, next_norm: str) -> Iterator[Op]:
+        buffers = (y, f"{next_norm}.weight", "state", "h", "partials", "x")
+        shape = {"STRIDE": padded(hp.n_embd), "N_PARTIALS": n_partials}
+        return product(label, "project", label, buffers, shape)
+
+    yield from _embed(hp, matrices, n_partials)
     for layer in range(hp.n_layer):
         blk = f"blk.{layer}."
         k_cache, v_cache = cache_name("k", layer), cache_name("v", layer)
-        yield rms_norm(blk + "attn_norm", "x", blk + "attn_norm.weight")
-        for y, n in (("q", hp.n_embd_q), ("k", hp.n_embd_kv), ("v", hp.n_embd_kv)):
-            yield from matmul(f"{blk}attn_{y}", "h", y, f"{blk}attn_{y}.weight", wide, padded(n))
+        yield from product(
+            blk + "attn_qkv",
+            "qkv",
+            blk + "attn_qkv",
+            ("h", "partials", "angles", "state", "q", k_cache, v_cache),
+            {
+                **norm,
+                "N_EMBD_Q": hp.n_embd_q,
+                "N_EMBD_KV": hp.n_embd_kv,
+                "Q_STRIDE": padded(hp.n_embd_q),
+                "N_ROT": hp.n_rot,
+                "N_CTX": n_ctx,
+            },
+        )
+        yield Op(
+            blk + "attn",
+            Variant(
+                "attention",
+                share=share,
+                tile=(("G", n_group), ("T", tokens), ("D", math.ceil(hp.n_embd_head / 4 / sharers))),
+            ),
+            ("q", k_cache, v_cache, "state", "stretches", "stretch_sums"),
+            {**stretches, "N_EMBD_KV": hp.n_embd_kv, "SCALE": 1 / math.sqrt(hp.n_embd_head)},
+            invocations=sharers * hp.n_head_kv,
+            per_position=split,
+        )
+        yield Op(
+            blk + "attn_combine",
+            Variant("attention_combine"),
+            ("stretches", "stretch_sums", "state", "att"),
+            stretches,
+            invocations=hp.n_embd_q // 4,
+        )
+        yield from project(blk + "attn_output", "att", blk + "ffn_norm")
+        if len(matrices[blk + "ffn_gate_up"]) == 1:
+            yield from product(
+                blk + "ffn_gate_up",
+                "gate_up",
+                blk + "ffn_gate_up",
+                ("h", "partials", "state", "act"),
+                {**norm, "Y_STRIDE": padded(hp.n_ff)},
+            )
+        else:  # two types: no invocation has both
+            yield _rms_norm(hp, blk + "ffn_norm", "x")
+            for name in ("gate", "up"):
+                tensor = f"{blk}ffn_{name}.weight"
+                yield from _matmul(matrices[blk + "ffn_gate_up"], tensor, "h", name, share, tokens)
+            yield _swiglu(hp, blk + "swiglu")
+        last = layer + 1 == hp.n_layer
+        yield from project(blk + "ffn_down", "act", "output_norm" if last else f"blk.{layer + 1}.attn_norm")
+    output = "output" if "output" in matrices else "token_embd"  # tied
+    yield from product(
+        "output", "logits", output, ("h", "partials", "state", "best", "logits"), norm, per_token=0
+    )
+    yield _argmax(math.ceil(hp.n_vocab / (8 * PAIRS)) * 4)
+
+
+def baseline(hp: HParams, matrices: Matrices, *, n_ctx: int) -> list[Op]:
+    """The pass over a piece of a prompt, an operation a dispatch; needs no optional feature."""
+    return list(_baseline(hp, matrices, n_ctx))
+
+
+def _baseline(hp: HParams, matrices: Matrices, n_ctx: int) -> Iterator[Op]:
+    heads = {"N_HEAD": hp.n_head, "N_GROUP": hp.n_head // hp.n_head_kv, "N_EMBD_HEAD": hp.n_embd_head}
+    cache = {"N_EMBD_KV": hp.n_embd_kv, "N_CTX": n_ctx}
+
+    def matmul(tensor: str, group: str, x: str, y: str) -> Iterator[Op]:
+        return _matmul(matrices[group], f"{tensor}.weight", x, y, "alone", TOKEN_TILE)
+
+    def rope(label: str, x: str, n_head: int) -> Op:
+        shape = {"N_HEAD": n_head, "N_ROT": hp.n_rot, "STRIDE": padded(n_head * hp.n_embd_head)}
+        return Op(label, Variant("rope"), ("angles", "state", x), shape, invocations=n_head * hp.n_rot // 2)
+
+    def add(label: str) -> Op:
+        n = padded(hp.n_embd)
+        return Op(label, Variant("add"), ("o", "state", "x"), {"STRIDE": n}, invocations=n // 4)
+
+    yield from _embed(hp, matrices, padded(hp.n_embd) // 32)
+    for layer in range(hp.n_layer):
+        blk = f"blk.{layer}."
+        k_cache, v_cache = cache_name("k", layer), cache_name("v", layer)
+        yield _rms_norm(hp, blk + "attn_norm", "x")
+        for y in ("q", "k", "v"):
+            yield from matmul(f"{blk}attn_{y}", blk + "attn_qkv", "h", y)
         yield rope(blk + "rope_q", "q", hp.n_head)
         yield rope(blk + "rope_k", "k", hp.n_head_kv)
         yield Op(
             blk + "kv_store",
-            "kv_store",
+            Variant("kv_store"),
             ("k", "v", "state", k_cache, v_cache),
             {**cache, "STRIDE": padded(hp.n_embd_kv)},
             invocations=hp.n_embd_kv,
         )
         yield Op(
             blk + "attn_scores",
-            "attn_scores",
+            Variant("attn_scores"),
             ("q", k_cache, "state", "scores"),
             {**heads, **cache, "Q_STRIDE": padded(hp.n_embd_q), "SCALE": 1 / math.sqrt(hp.n_embd_head)},
             invocations=1,
-            each_position=True,
+            per_position=1,
             per_token=hp.n_head,
         )
         yield Op(
             blk + "attn_softmax",
-            "softmax",
+            Variant("softmax"),
             ("state", "scores"),
             {"N_HEAD": hp.n_head, "N_CTX": n_ctx},
             workgroups=1,
@@ -154,74 +317,70 @@ def _forward(hp: HParams, slabs: Slabs, n_ctx: int, prompt: bool) -> Iterator[Op
         )
         yield Op(
             blk + "attn_values",
-            "attn_values",
+            Variant("attn_values"),
             ("scores", v_cache, "state", "att"),
             {**heads, **cache, "Y_STRIDE": padded(hp.n_embd_q)},
             invocations=hp.n_embd_q // 4,
         )
-        yield from matmul(
-            blk + "attn_output", "att", "o", blk + "attn_output.weight", wide, padded(hp.n_embd)
-        )
-        yield row_op(blk + "attn_residual", "add", ("o", "state", "x"), hp.n_embd)
-        yield rms_norm(blk + "ffn_norm", "x", blk + "ffn_norm.weight")
+        yield from matmul(blk + "attn_output", blk + "attn_output", "att", "o")
+        yield add(blk + "attn_residual")
+        yield _rms_norm(hp, blk + "ffn_norm", "x")
         for y in ("gate", "up"):
-            yield from matmul(f"{blk}ffn_{y}", "h", y, f"{blk}ffn_{y}.weight", wide, padded(hp.n_ff))
-        yield row_op(blk + "swiglu", "swiglu", ("gate", "up", "state", "act"), hp.n_ff)
-        yield from matmul(blk + "ffn_down", "act", "o", blk + "ffn_down.weight", wide, padded(hp.n_embd))
-        yield row_op(blk + "ffn_residual", "add", ("o", "state", "x"), hp.n_embd)
+            yield from matmul(f"{blk}ffn_{y}", blk + "ffn_gate_up", "h", y)
+        yield _swiglu(hp, blk + "swiglu")
+        yield from matmul(blk + "ffn_down", blk + "ffn_down", "act", "o")
+        yield add(blk + "ffn_residual")
 
-    last = "x"
-    if prompt:
-        last = "last"
-        shape = {"STRIDE": padded(hp.n_embd)}
-        yield Op(
-            "last_row", "last_row", ("x", "state", last), shape, invocations=padded(hp.n_embd), per_token=0
-        )
-    yield rms_norm("output_norm", last, "output_norm.weight", per_token=0)
-    output = "output.weight" if "output.weight" in slabs else "token_embd.weight"  # tied
-    for op in matmul("output", "h", "logits", output, (ROW_TILE, 1), hp.n_vocab):
-        yield Op(
-            op.label, op.kernel, op.buffers, op.overrides, op.quant, op.tile, 0, op.invocations, False, 0
-        )
+    shape = {"STRIDE": padded(hp.n_embd)}
+    buffers = ("x", "state", "last")
+    yield Op("last_row", Variant("last_row"), buffers, shape, invocations=padded(hp.n_embd), per_token=0)
+    yield _rms_norm(hp, "output_norm", "last", per_token=0)
+    output = "output" if "output" in matrices else "token_embd"  # tied
+    for op in _matmul(matrices[output], f"{output}.weight", "h", "logits", "alone", 1):
+        yield replace(op, label="output", per_token=0)
     span = math.ceil(hp.n_vocab / ARGMAX_PARTS)
     parts = math.ceil(hp.n_vocab / span)
     yield Op(
         "argmax_partial",
-        "argmax_partial",
-        ("logits", "partial"),
+        Variant("argmax_partial"),
+        ("logits", "best"),
         {"N_VOCAB": hp.n_vocab, "SPAN": span},
         workgroups=parts,
         per_token=0,
     )
-    yield Op("argmax", "argmax", ("partial", "state"), {"N_PART": parts}, workgroups=1, per_token=0)
+    yield _argmax(parts)
 
 
 class Program:
     """The ops of one kind of pass, compiled and bound; recordings are made once per shape and kept."""
 
-    def __init__(self, gpu: Gpu, ops: Sequence[Op]) -> None:
+    def __init__(self, gpu: Gpu, ops: Sequence[Op], workgroup_size: int) -> None:
         self.ops = tuple(ops)
         self._gpu = gpu
-        self._wg = gpu.limits.workgroup_size()
+        self._wg = workgroup_size
         self._bound: list[tuple[Pipeline, Bindings]] = []
         self._recordings: dict[tuple[int, int, str | None], Recording] = {}
 
     @property
     def keys(self) -> list[object]:
         """What tells the pipelines of the ops apart, an entry for each op."""
-        return [(op.kernel, op.quant, op.tile, tuple(sorted(op.overrides.items()))) for op in self.ops]
+        return [(op.variant, self._wg, tuple(sorted(op.overrides.items()))) for op in self.ops]
 
     async def compile(
-        self, buffers: Mapping[str, Buffer], pipelines: dict[object, Pipeline], compiled: Callable[[], None]
+        self,
+        buffers: Mapping[str, Buffer],
+        pipelines: dict[object, Pipeline],
+        compiled: Callable[[], None] = lambda: None,
     ) -> None:
         """Add every pipeline that is not yet in `pipelines`, calling `compiled` after each; bind all buffers.
 
-        Raises: ShaderError.
+        Does nothing the second time. Raises: ShaderError.
         """
-        for key, op in zip(self.keys, self.ops, strict=True):
+        for key, op in list(zip(self.keys, self.ops, strict=True))[len(self._bound) :]:
             if key not in pipelines:
-                kernel = compose(op.kernel, {**op.overrides, "WG": self._wg}, quant=op.quant, tile=op.tile)
-                pipelines[key] = await self._gpu.pipeline(kernel)
+                pipelines[key] = await self._gpu.pipeline(
+                    compose(op.variant, {**op.overrides, "WG": self._wg})
+                )
                 compiled()
             bound = [buffers[name] for name in op.buffers]
             self._bound.append((pipelines[key], self._gpu.bind(pipelines[key], bound)))

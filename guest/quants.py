@@ -9,13 +9,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Quant:
-    """One ggml tensor type. `block_size` is in elements, `block_bytes` in bytes."""
+    """One ggml tensor type. `block_size` is in elements, `block_bytes` in bytes.
+
+    On the GPU 32 weights of a row are a cell of 4 * `words` words and `scales` f32 scales
+    (shaders/lib/tiles.wgsl); `words` is 0 for types without kernels.
+    """
 
     name: str
     ggml_type: int
     block_size: int
     block_bytes: int
-    runs: bool = False  # kernels and oracle exist
+    words: int = 0
+    scales: int = 0
+
+    @property
+    def runs(self) -> bool:
+        """Whether kernels and oracle exist."""
+        return self.words > 0
 
     def nbytes(self, n_elements: int) -> int:
         """Bytes of `n_elements` elements, which must be whole blocks."""
@@ -26,13 +36,13 @@ class Quant:
 
 
 _TABLE = (
-    Quant("F32", 0, 1, 4, runs=True),
-    Quant("F16", 1, 1, 2, runs=True),
-    Quant("Q4_0", 2, 32, 18, runs=True),
-    Quant("Q4_1", 3, 32, 20, runs=True),
+    Quant("F32", 0, 1, 4, words=8, scales=0),
+    Quant("F16", 1, 1, 2, words=4, scales=0),
+    Quant("Q4_0", 2, 32, 18, words=1, scales=1),
+    Quant("Q4_1", 3, 32, 20, words=1, scales=2),
     Quant("Q5_0", 6, 32, 22),
     Quant("Q5_1", 7, 32, 24),
-    Quant("Q8_0", 8, 32, 34, runs=True),
+    Quant("Q8_0", 8, 32, 34, words=2, scales=1),
     Quant("Q8_1", 9, 32, 36),
     Quant("Q2_K", 10, 256, 84),
     Quant("Q3_K", 11, 256, 110),

@@ -1,30 +1,29 @@
-"""Tensors to GPU buffers: slabs, chunks and the memory plan. Weights never pass through this module.
+"""Tensors to GPU buffers: matrices, slabs, reads and the memory plan. Weights never pass through this module.
 
-A tensor keeps the bytes it has in the file. One that is larger than a binding may be is cut into slabs of
-whole rows, each with a buffer of its own. Uploads follow the file: chunks of at most 16 MiB, in order, each
-with the pieces of it that go to buffers.
+On the GPU a matrix lies in tiles (shaders/lib/tiles.wgsl). Tensors that are always multiplied with the same
+vector make one matrix: q, k and v one after another, gate and up in alternating rows. A matrix that is
+larger than a binding may be is cut into slabs of whole tiles, each with buffers of its own.
+
+Uploads follow the file: reads of at most 16 MiB, in order, of whole rows into a staging buffer, from where
+`repack` brings them into the tiles. Vectors go straight to their buffers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from .device import CHUNK_BYTES, Buffer, Chunk, Limits, Piece
-from .errors import ArchError, LimitError
-from .gguf import Gguf, TensorInfo
-from .quants import SUPPORTED
+from .errors import LimitError
+from .gguf import Gguf
+from .hparams import HParams, expected_tensors
+from .quants import QUANTS, Quant
+
+TILE_ROWS = 32
+STAGING = "staging"
 
 
-@dataclass(frozen=True, slots=True)
-class Slab:
-    """Rows `row0` … `row0 + n_rows - 1` of a tensor: `nbytes` bytes from file position `at` on."""
-
-    name: str  # of its buffer: the tensor's name, "#1", "#2", … appended from the second slab on
-    quant: str
-    n_in: int  # elements of a row
-    row0: int
-    n_rows: int
-    at: int
-    nbytes: int
+def padded(n: int) -> int:
+    """Elements in whole groups of 32: rows of activations, columns of cells, tiles."""
+    return -(-n // 32) * 32
 
 
 def mib(nbytes: int) -> str:
@@ -37,69 +36,206 @@ def largest_binding(limits: Limits) -> int:
     return min(limits.max_storage_buffer_binding_size, limits.max_buffer_size) & ~3
 
 
-def slabs_of(gguf: Gguf, tensor: TensorInfo, limits: Limits) -> tuple[Slab, ...]:
-    """Cut one tensor into as few slabs as the adapter's limits allow.
+@dataclass(frozen=True, slots=True)
+class Slab:
+    """Whole tiles of a matrix: its rows `row0` … `row0 + n_rows - 1`, in two buffers."""
 
-    Raises: ArchError for a tensor type without kernels, LimitError when one row is past the limit.
+    name: str  # of the buffer of quants: the matrix's name, "#1", "#2", … appended from the second slab on
+    row0: int
+    n_rows: int
+    nbytes: int
+    scale_bytes: int
+
+    @property
+    def scales(self) -> str:
+        """Name of the buffer of scales."""
+        return self.name + ".scales"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Where a tensor's rows are in a matrix: row i at `start + step * i`."""
+
+    tensor: str
+    n_rows: int
+    start: int
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Tensors of one type and row length that are multiplied together."""
+
+    name: str
+    quant: Quant
+    n_in: int
+    sections: tuple[Section, ...]
+    slabs: tuple[Slab, ...]
+    row0: int = 0  # number of its first row in a group of several matrices
+
+    @property
+    def n_blocks(self) -> int:
+        """Cells in a row."""
+        return padded(self.n_in) // 32
+
+
+Matrices = Mapping[str, tuple[Matrix, ...]]
+
+
+def matrices_of(hp: HParams, gguf: Gguf, limits: Limits) -> tuple[dict[str, tuple[Matrix, ...]], list[str]]:
+    """All matrices by group ("token_embd", "blk.0.attn_qkv", …), and the names of the vectors.
+
+    A group is one matrix unless its tensors have different types or do not fit one binding.
+
+    Raises: ArchError for a table of tensors that is not this architecture's; LimitError when 32 rows are
+    past the adapter's limit.
     """
-    if not tensor.quant.runs:
-        raise ArchError(
-            f"{gguf.name}: tensor {tensor.name} has type {tensor.quant.name};"
-            f" supported: {', '.join(SUPPORTED)}"
-        )
-    n_rows, n_in = (1, *tensor.shape)[-2:]
-    row_bytes = tensor.quant.nbytes(n_in)
+    expected = expected_tensors(hp, gguf)
+    vectors = [name for name, shape in expected.items() if len(shape) == 1]
+    groups: dict[str, list[str]] = {}
+    for name, shape in expected.items():
+        if len(shape) == 2:
+            groups.setdefault(_group(name), []).append(name)
+    return {group: _matrices(gguf, group, names, limits) for group, names in groups.items()}, vectors
+
+
+_STACKED = {"attn_q": "attn_qkv", "attn_k": "attn_qkv", "attn_v": "attn_qkv"}
+_ALTERNATING = {"ffn_gate": "ffn_gate_up", "ffn_up": "ffn_gate_up"}
+
+
+def _group(tensor: str) -> str:
+    *layer, kind = tensor.removesuffix(".weight").split(".")
+    return ".".join([*layer, (_STACKED | _ALTERNATING).get(kind, kind)])
+
+
+def _matrices(gguf: Gguf, group: str, names: Sequence[str], limits: Limits) -> tuple[Matrix, ...]:
+    tensors = [gguf.tensors[name] for name in names]
+    if group.endswith(".ffn_gate_up"):
+        if len({t.quant.name for t in tensors}) == 1:
+            step = len(tensors)
+            sections = [Section(t.name, t.shape[0], i, step) for i, t in enumerate(tensors)]
+            return (_matrix(gguf, group, sections, limits),)
+        return tuple(_matrix(gguf, t.name, [Section(t.name, t.shape[0], 0)], limits) for t in tensors)
+    matrices: list[Matrix] = []
+    at = first = 0
+    run: list[Section] = []
+    for i, t in enumerate(tensors):
+        if run and t.quant.name != tensors[i - 1].quant.name:
+            matrices.append(_matrix(gguf, run[0].tensor, run, limits, first))
+            first, run = at, []
+        run.append(Section(t.name, t.shape[0], at - first))
+        at += padded(t.shape[0])
+    matrices.append(_matrix(gguf, run[0].tensor if matrices else group, run, limits, first))
+    return tuple(matrices)
+
+
+def _matrix(
+    gguf: Gguf, name: str, sections: Sequence[Section], limits: Limits, row0: int = 0
+) -> Matrix:
+    tensor = gguf.tensors[sections[0].tensor]
+    quant, n_in = tensor.quant, tensor.shape[1]
+    cells = padded(n_in)  # of a tile: 32 rows of n_in / 32 blocks
+    tile_bytes, tile_scales = 16 * quant.words * cells, max(4, 4 * quant.scales * cells)
     limit = largest_binding(limits)
-    per_slab = min(n_rows, limit // row_bytes)
+    per_slab = limit // tile_bytes * TILE_ROWS
     if per_slab == 0:
         raise LimitError(
-            f"{tensor.name}: one row has {mib(row_bytes)}; this adapter binds at most {mib(limit)}",
-            needed=row_bytes,
+            f"{name}: {TILE_ROWS} rows have {mib(tile_bytes)}; this adapter binds at most {mib(limit)}",
+            needed=tile_bytes,
             available=limit,
         )
-    return tuple(
-        Slab(
-            name=tensor.name if row0 == 0 else f"{tensor.name}#{row0 // per_slab}",
-            quant=tensor.quant.name,
-            n_in=n_in,
-            row0=row0,
-            n_rows=(rows := min(per_slab, n_rows - row0)),
-            at=gguf.at(tensor) + row0 * row_bytes,
-            nbytes=rows * row_bytes,
+    n_rows = max(s.start + s.step * (s.n_rows - 1) for s in sections) + 1
+    slabs = []
+    for i, start in enumerate(range(0, n_rows, per_slab)):
+        rows = min(per_slab, n_rows - start)
+        tiles = padded(rows) // TILE_ROWS
+        scale_bytes = tiles * tile_scales if quant.scales else 4
+        slabs.append(Slab(name if i == 0 else f"{name}#{i}", start, rows, tiles * tile_bytes, scale_bytes))
+    return Matrix(name, quant, n_in, tuple(sections), tuple(slabs), row0)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Whole rows of a tensor on their way: `nbytes` bytes of the file from `at` on, to one slab or vector."""
+
+    name: str  # of the tensor
+    at: int
+    nbytes: int
+    matrix: Matrix | None = None
+    slab: Slab | None = None
+    n_rows: int = 0
+    row0: int = 0  # place of the first one in the slab
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One read of the file: the chunk, and those of its rows that have to be repacked, with their offsets."""
+
+    chunk: Chunk
+    staged: tuple[tuple[Rows, int], ...]
+
+
+def _rows_of(gguf: Gguf, matrix: Matrix, most: int) -> Iterator[Rows]:
+    row_bytes = matrix.quant.nbytes(matrix.n_in)
+    if row_bytes > most:
+        raise LimitError(
+            f"{matrix.name}: one row has {mib(row_bytes)}; this adapter takes at most {mib(most)} at a time",
+            needed=row_bytes,
+            available=most,
         )
-        for row0 in range(0, n_rows, per_slab)
-    )
+    for section in matrix.sections:
+        at = gguf.at(gguf.tensors[section.tensor])
+        for slab in matrix.slabs:
+            i = max(0, -((section.start - slab.row0) // section.step))
+            end = min(section.n_rows, -((section.start - slab.row0 - slab.n_rows) // section.step))
+            while i < end:
+                n = min(end - i, most // row_bytes)
+                start = section.start + section.step * i - slab.row0
+                where = at + i * row_bytes
+                yield Rows(section.tensor, where, n * row_bytes, matrix, slab, n, start, section.step)
+                i += n
 
 
-def chunks_of(
-    slabs: Sequence[Slab], buffers: Mapping[str, Buffer], chunk_bytes: int = CHUNK_BYTES
-) -> list[Chunk]:
-    """The reads that bring all slabs in, in file order, none longer than `chunk_bytes`.
+def reads_of(
+    gguf: Gguf, matrices: Matrices, vectors: Sequence[str], buffers: Mapping[str, Buffer], staging: int
+) -> list[Read]:
+    """The reads that bring all tensors in, in file order, each spanning at most `staging` bytes.
 
-    A piece inside a slab is cut at a multiple of 4 bytes of its buffer, which WebGPU's writes need.
+    Raises: LimitError when a row does not fit the staging buffer.
     """
-    chunks: list[Chunk] = []
-    start = end = 0
+    wanted = [
+        Rows(name, gguf.at(gguf.tensors[name]), gguf.tensors[name].nbytes) for name in vectors
+    ] + [rows for group in matrices.values() for matrix in group for rows in _rows_of(gguf, matrix, staging)]
+    reads: list[Read] = []
     pieces: list[Piece] = []
-    for slab in sorted(slabs, key=lambda s: s.at):
-        done = 0
-        while done < slab.nbytes:
-            at = slab.at + done
-            if pieces and at + 4 > start + chunk_bytes:
-                chunks.append(Chunk(start, end - start, tuple(pieces)))
-                pieces = []
+    staged: list[tuple[Rows, int]] = []
+    start = end = used = 0
+
+    def done() -> None:
+        if pieces:
+            reads.append(Read(Chunk(start, end - start, tuple(pieces)), tuple(staged)))
+            pieces.clear()
+            staged.clear()
+
+    for rows in sorted(wanted, key=lambda r: r.at):
+        at = 0
+        while at < rows.nbytes:  # a vector may be longer than a chunk; rows come in pieces that fit
+            nbytes = min(rows.nbytes - at, staging)
+            if pieces and (rows.at + at + nbytes > start + staging or used + nbytes > staging):
+                done()
             if not pieces:
-                start = at
-            room = start + chunk_bytes - at
-            nbytes = slab.nbytes - done
-            if nbytes > room:
-                nbytes = room & ~3
-            pieces.append(Piece(buffers[slab.name], done, at, nbytes))
-            done += nbytes
-            end = at + nbytes
-    if pieces:
-        chunks.append(Chunk(start, end - start, tuple(pieces)))
-    return chunks
+                start, used = rows.at + at, 0
+            if rows.matrix is None:
+                pieces.append(Piece(buffers[rows.name], at, rows.at + at, nbytes))
+            else:
+                pieces.append(Piece(buffers[STAGING], used, rows.at, nbytes))
+                staged.append((rows, used))
+                used += (nbytes + 3) & ~3
+            at += nbytes
+            end = rows.at + at
+    done()
+    return reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +260,11 @@ class MemoryPlan:
 
 
 def plan_memory(
-    sizes: Mapping[str, Mapping[str, int]], limits: Limits, *, n_ctx: int, n_batch: int
+    sizes: Mapping[str, Mapping[str, int]], limits: Limits, *, n_ctx: int, n_batch: int, slabs: int
 ) -> MemoryPlan:
     """Add up the buffers of `sizes` (group -> buffer name -> bytes) and hold them against the limits.
 
-    `sizes` has the groups weights, kv_cache, activations and tables.
+    `sizes` has the groups weights, kv_cache, activations, tables and staging.
 
     Raises: LimitError with needed and available bytes.
     """
@@ -147,11 +283,10 @@ def plan_memory(
                     available=limit,
                 )
     groups = {group: sum((n + 3) & ~3 for n in buffers.values()) for group, buffers in sizes.items()}
-    staging = min(CHUNK_BYTES, groups["weights"])
-    total = sum(groups.values()) + staging
+    total = sum(groups.values())
     budget = limits.memory_budget
     if budget is not None and total > budget:
-        parts = ", ".join(f"{group} {mib(n)}" for group, n in {**groups, "staging": staging}.items())
+        parts = ", ".join(f"{group} {mib(n)}" for group, n in groups.items())
         raise LimitError(
             f"the model needs {mib(total)} of GPU memory ({parts}); the budget is {mib(budget)};"
             " raise the budget or ask for a smaller context",
@@ -160,12 +295,11 @@ def plan_memory(
         )
     return MemoryPlan(
         **groups,
-        staging=staging,
         total=total,
         budget=budget,
         largest_buffer=max(n for buffers in sizes.values() for n in buffers.values()),
         buffer_limit=limit,
         n_ctx=n_ctx,
         n_batch=n_batch,
-        slabs=len(sizes["weights"]),
+        slabs=slabs,
     )

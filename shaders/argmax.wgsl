@@ -2,7 +2,7 @@
 //   next = index of the largest key, lowest index on ties; n_past += n_tokens; tokens = [next]
 // shapes  x (N_PART, 2) u32   state: next, tokens[0], n_past, n_tokens are written
 // grid    one workgroup
-// uses    lib/state.wgsl lib/best.wgsl
+// uses    lib/state.wgsl lib/reduce_best.wgsl
 // error   exact; next is 0xffffffff when every logit was NaN
 // source  ggml_argmax
 override N_PART: u32;          // partial maxima

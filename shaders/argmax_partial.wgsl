@@ -2,7 +2,7 @@
 //   y[g] = (key of the largest of x[g * SPAN … (g + 1) * SPAN - 1], its index)
 // shapes  x (N_VOCAB) f32   y (N_PART, 2) u32
 // grid    x: N_PART = ceil(N_VOCAB / SPAN) workgroups
-// uses    lib/best.wgsl
+// uses    lib/reduce_best.wgsl
 // error   exact; lowest index on ties, NaN never wins
 // source  ggml_argmax
 override N_VOCAB: u32;         // logits

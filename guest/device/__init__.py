@@ -135,6 +135,7 @@ class Gpu(Protocol):
 
     limits: Limits
     adapter: AdapterInfo
+    subgroups: bool  # whether shaders may `enable subgroups`
     memory_used: int  # bytes in live buffers
     buffers_created: int  # since the device was opened
 

@@ -64,6 +64,7 @@ class BrowserGpu:
             k: str(getattr(js.info, k, "") or "") for k in ("vendor", "architecture", "device", "description")
         }
         self.adapter = AdapterInfo(**info, backend="webgpu")
+        self.subgroups = bool(js.subgroups)
         self.memory_used = 0
         self._closed = False
         self.buffers_created = 0

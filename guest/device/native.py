@@ -33,10 +33,11 @@ class NativeGpu:
             description=str(info.get("description", "")),
             backend=str(info.get("backend_type", "")),
         )
+        self.subgroups = "subgroup" in device.features
         self.memory_used = 0
         self.buffers_created = 0
         usage = wgpu.BufferUsage
-        self._usage = usage.STORAGE | usage.COPY_DST | usage.COPY_SRC
+        self._usage = usage.STORAGE | usage.UNIFORM | usage.COPY_DST | usage.COPY_SRC
         self._slots = [
             device.create_buffer(size=4, usage=usage.COPY_DST | usage.MAP_READ) for _ in range(READ_SLOTS)
         ]
@@ -73,7 +74,8 @@ class NativeGpu:
                 ) from e
         names = [f.name.replace("_", "-") for f in fields(Limits) if f.name != "memory_budget"]
         required = {name: adapter.limits[name] for name in names if name in adapter.limits}
-        device = adapter.request_device_sync(required_limits=required)
+        features = [name for name in ("subgroup",) if name in adapter.features]
+        device = adapter.request_device_sync(required_limits=required, required_features=features)
         return cls(device, adapter, memory_budget)
 
     def buffer(self, nbytes: int, label: str) -> Buffer:
@@ -126,7 +128,7 @@ class NativeGpu:
                 label=kernel.name,
                 layout=self._device.create_pipeline_layout(bind_group_layouts=[layout]),
                 compute={
-                    "module": self._device.create_shader_module(label=kernel.name, code=kernel.source),
+                    "module": self._device.create_shader_module(label=kernel.name, code=for_naga(kernel.source)),
                     "entry_point": "main",
                     "constants": dict(kernel.overrides),
                 },
@@ -184,6 +186,11 @@ class NativeGpu:
 
     def close(self) -> None:
         self._device.destroy()
+
+
+def for_naga(source: str) -> str:
+    """WGSL without the two lines that naga does not know yet; it has subgroup operations all the same."""
+    return source.replace("enable subgroups;", "").replace("diagnostic(off, subgroup_uniformity);", "")
 
 
 class _Value:

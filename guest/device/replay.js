@@ -18,6 +18,7 @@
     "maxComputeWorkgroupSizeZ",
     "maxComputeWorkgroupsPerDimension",
   ];
+  const FEATURES = ["subgroups"]; // asked for where the adapter has them; nothing needs them
   const BUFFER_TYPES = { read: "read-only-storage", read_write: "storage", uniform: "uniform" };
 
   // Python chooses the exception class by `name`. Never reject with anything but an Error: an `await` in
@@ -35,6 +36,7 @@
       this.info = adapter.info ?? {};
       this.device = device;
       this.limits = device.limits;
+      this.subgroups = device.features.has("subgroups");
       this.queue = device.queue;
       this.lost = ""; // why the device is gone; everything but this flag may look fine after a loss
       this.fault = null; // first error that no caller has been told of yet
@@ -330,8 +332,9 @@
     // Without requiredLimits a device has WebGPU's defaults, whatever the adapter could do.
     const requiredLimits = {};
     for (const name of LIMITS) if (adapter.limits[name] !== undefined) requiredLimits[name] = adapter.limits[name];
+    const requiredFeatures = FEATURES.filter((name) => adapter.features.has(name));
     try {
-      return new Device(adapter, await adapter.requestDevice({ label: "pagelm", requiredLimits }));
+      return new Device(adapter, await adapter.requestDevice({ label: "pagelm", requiredLimits, requiredFeatures }));
     } catch (error) {
       throw failure(`the WebGPU adapter gave no device: ${error.message}`);
     }

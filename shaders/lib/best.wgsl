@@ -1,4 +1,4 @@
-// best: the (value, index) pair that argmax keeps, and its reduction over a workgroup.
+// best: the (value, index) pair that argmax keeps.
 // Values are compared as integers whose order is that of the floats, so that no compiler's assumption about
 // NaN can matter: NaN has key 0, below every number, and never wins. Equal values: the lower index wins.
 struct Best {
@@ -7,9 +7,6 @@ struct Best {
 }
 
 const NONE = Best(0u, 0xffffffffu);
-
-var<workgroup> keys: array<u32, WG>;
-var<workgroup> indices: array<u32, WG>;
 
 fn float_key(value: f32) -> u32 {
   let bits = bitcast<u32>(value);
@@ -26,19 +23,4 @@ fn better(a: Best, b: Best) -> Best {
     return b;
   }
   return a;
-}
-
-fn reduce_best(value: Best, lane: u32) -> Best {
-  keys[lane] = value.key;
-  indices[lane] = value.index;
-  workgroupBarrier();
-  for (var width = WG / 2u; width > 0u; width /= 2u) {
-    if (lane < width) {
-      let winner = better(Best(keys[lane], indices[lane]), Best(keys[lane + width], indices[lane + width]));
-      keys[lane] = winner.key;
-      indices[lane] = winner.index;
-    }
-    workgroupBarrier();
-  }
-  return Best(keys[0], indices[0]);
 }

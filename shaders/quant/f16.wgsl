@@ -1,8 +1,21 @@
-// F16: IEEE half precision. A row may have any length; elements past its end count as zero.
-// uses    lib/by_element.wgsl
+// F16: IEEE half precision.
+//   q   a cell is four vec4u: word s of the i-th holds the i-th pair of elements of quarter s ^ lane
+//   s   not used
+// uses    lib/cell.wgsl lib/plain.wgsl
 // source  IEEE 754-2019, binary16
-fn element(row: u32, i: u32) -> f32 {
-  let at = row * N_IN + min(i, N_IN - 1u);
-  let pair = unpack2x16float(w[at / 2u]);
-  return select(0.0, select(pair.x, pair.y, (at & 1u) != 0u), i < N_IN);
+@group(0) @binding(0) var<storage, read>       q: array<vec4u>;
+@group(0) @binding(1) var<storage, read>       s: array<f32>;
+
+fn four(low: u32, high: u32) -> vec4f {
+  return vec4f(unpack2x16float(low), unpack2x16float(high));
+}
+
+fn unpack(cell: u32) -> Cell {
+  let e = q[4u * cell];
+  let f = q[4u * cell + 1u];
+  let g = q[4u * cell + 2u];
+  let h = q[4u * cell + 3u];
+  return Cell(
+    four(e.x, f.x), four(g.x, h.x), four(e.y, f.y), four(g.y, h.y),
+    four(e.z, f.z), four(g.z, h.z), four(e.w, f.w), four(g.w, h.w), vec2f(0.0));
 }

@@ -1,18 +1,25 @@
-// Q4_0: 32 weights in 18 bytes; weight = d * (nibble - 8).
-//   bytes 0…1   d   f16 scale
-//   bytes 2…17  qs  byte j: low nibble = element j, high nibble = element j + 16
-// uses    lib/weights32.wgsl lib/nibbles.wgsl lib/bytes.wgsl
+// Q4_0: weight = d * (nibble - 8).
+//   q   a cell is vec4u: word s holds quarter s ^ lane, nibble 2 i + h of it element 16 h + 4 quarter + i,
+//       the top one with its sign bit flipped (minus 8), so that a signed mask and conversion does for all
+//   s   d
+// uses    lib/cell.wgsl lib/nibbles.wgsl
 // source  block_q4_0 in https://github.com/ggml-org/llama.cpp/blob/80fb11ac73e66d89eae2c6a91d8a77428fa733ed/ggml/src/ggml-common.h
-fn weights(row: u32, group: u32) -> Weights32 {
-  let at = (row * (N_IN / 32u) + group) * 18u;
-  let scale = unpack2x16float(load_half(at)).x;
-  let a = load_word(at + 2u);
-  let b = load_word(at + 6u);
-  let c = load_word(at + 10u);
-  let d = load_word(at + 14u);
-  return Weights32(
-    (low_nibbles(a) - 8.0) * scale, (low_nibbles(b) - 8.0) * scale,
-    (low_nibbles(c) - 8.0) * scale, (low_nibbles(d) - 8.0) * scale,
-    (high_nibbles(a) - 8.0) * scale, (high_nibbles(b) - 8.0) * scale,
-    (high_nibbles(c) - 8.0) * scale, (high_nibbles(d) - 8.0) * scale);
+@group(0) @binding(0) var<storage, read>       q: array<vec4u>;
+@group(0) @binding(1) var<storage, read>       s: array<f32>;
+
+fn unpack(cell: u32) -> Cell {
+  let v = bitcast<vec4i>(q[cell]);
+  return Cell(low(v.x), high(v.x), low(v.y), high(v.y), low(v.z), high(v.z), low(v.w), high(v.w), vec2f(s[cell], 0.0));
+}
+
+fn offsets(a: vec4f, b: vec4f) -> vec2f {
+  return vec2f(-8.0 * (((a.x + a.y) + (a.z + a.w)) + ((b.x + b.y) + b.z)), 0.0);
+}
+
+fn scaled(sum: f32, dm: vec2f, sums: vec2f) -> f32 {
+  return dm.x * (sum + sums.x);
+}
+
+fn values(a: vec4f, b: vec4f, dm: vec2f) -> Quarter {
+  return Quarter((a * SCALE_A - 8.0) * dm.x, (b * SCALE_B - vec4f(8.0, 8.0, 8.0, 0.0)) * dm.x);
 }

@@ -1,19 +1,25 @@
-// Q4_1: 32 weights in 20 bytes; weight = d * nibble + m.
-//   bytes 0…1   d   f16 scale
-//   bytes 2…3   m   f16 minimum
-//   bytes 4…19  qs  byte j: low nibble = element j, high nibble = element j + 16
-// A block is five whole words.
-// uses    lib/weights32.wgsl lib/nibbles.wgsl
+// Q4_1: weight = d * nibble + m.
+//   q   a cell is vec4u: word s holds quarter s ^ lane, nibble 2 i + h of it element 16 h + 4 quarter + i,
+//       the top one with its sign bit flipped (minus 8), so that a signed mask and conversion does for all
+//   s   d, m
+// uses    lib/cell.wgsl lib/nibbles.wgsl
 // source  block_q4_1 in https://github.com/ggml-org/llama.cpp/blob/80fb11ac73e66d89eae2c6a91d8a77428fa733ed/ggml/src/ggml-common.h
-fn weights(row: u32, group: u32) -> Weights32 {
-  let at = (row * (N_IN / 32u) + group) * 5u;
-  let dm = unpack2x16float(w[at]);
-  let m = vec4f(dm.y);
-  let a = w[at + 1u];
-  let b = w[at + 2u];
-  let c = w[at + 3u];
-  let d = w[at + 4u];
-  return Weights32(
-    low_nibbles(a) * dm.x + m, low_nibbles(b) * dm.x + m, low_nibbles(c) * dm.x + m, low_nibbles(d) * dm.x + m,
-    high_nibbles(a) * dm.x + m, high_nibbles(b) * dm.x + m, high_nibbles(c) * dm.x + m, high_nibbles(d) * dm.x + m);
+@group(0) @binding(0) var<storage, read>       q: array<vec4u>;
+@group(0) @binding(1) var<storage, read>       s: array<vec2f>;
+
+fn unpack(cell: u32) -> Cell {
+  let v = bitcast<vec4i>(q[cell]);
+  return Cell(low(v.x), high(v.x), low(v.y), high(v.y), low(v.z), high(v.z), low(v.w), high(v.w), s[cell]);
+}
+
+fn offsets(a: vec4f, b: vec4f) -> vec2f {
+  return vec2f(8.0 * b.w, ((a.x + a.y) + (a.z + a.w)) + ((b.x + b.y) + (b.z + b.w)));
+}
+
+fn scaled(sum: f32, dm: vec2f, sums: vec2f) -> f32 {
+  return dm.x * (sum + sums.x) + dm.y * sums.y;
+}
+
+fn values(a: vec4f, b: vec4f, dm: vec2f) -> Quarter {
+  return Quarter(a * SCALE_A * dm.x + dm.y, (b * SCALE_B + vec4f(0.0, 0.0, 0.0, 8.0)) * dm.x + dm.y);
 }

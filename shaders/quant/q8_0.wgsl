@@ -1,20 +1,36 @@
-// Q8_0: 32 weights in 34 bytes; weight = d * q.
-//   bytes 0…1   d   f16 scale
-//   bytes 2…33  qs  32 signed bytes
-// uses    lib/weights32.wgsl lib/bytes.wgsl
+// Q8_0: weight = d * q.
+//   q   a cell is two vec4u: word s of the first holds elements 4 i … 4 i + 3 of quarter i = s ^ lane, of the
+//       second 16 + 4 i … ; all but the top byte with their sign bit flipped (plus 128), so that a signed mask
+//       and conversion does for all
+//   s   d
+// uses    lib/cell.wgsl
 // source  block_q8_0 in https://github.com/ggml-org/llama.cpp/blob/80fb11ac73e66d89eae2c6a91d8a77428fa733ed/ggml/src/ggml-common.h
-fn signed_bytes(word: u32) -> vec4f {
-  // q + 128 as an unsigned byte, masked in place and scaled by an exact power of two: no shifts
-  let biased = vec4u(word ^ 0x80808080u) & vec4u(0xffu, 0xff00u, 0xff0000u, 0xff000000u);
-  return vec4f(biased) * vec4f(0x1p0, 0x1p-8, 0x1p-16, 0x1p-24) - 128.0;
+@group(0) @binding(0) var<storage, read>       q: array<vec4u>;
+@group(0) @binding(1) var<storage, read>       s: array<f32>;
+
+const SCALE_A = vec4f(0x1p0, 0x1p-8, 0x1p-16, 0x1p-24);
+const SCALE_B = SCALE_A;
+
+fn bytes(word: i32) -> vec4f {
+  return vec4f(vec4i(word) & vec4i(0xff, 0xff00, 0xff0000, bitcast<i32>(0xff000000u)));
 }
 
-fn weights(row: u32, group: u32) -> Weights32 {
-  let at = (row * (N_IN / 32u) + group) * 34u;
-  let scale = unpack2x16float(load_half(at)).x;
-  return Weights32(
-    signed_bytes(load_word(at + 2u)) * scale, signed_bytes(load_word(at + 6u)) * scale,
-    signed_bytes(load_word(at + 10u)) * scale, signed_bytes(load_word(at + 14u)) * scale,
-    signed_bytes(load_word(at + 18u)) * scale, signed_bytes(load_word(at + 22u)) * scale,
-    signed_bytes(load_word(at + 26u)) * scale, signed_bytes(load_word(at + 30u)) * scale);
+fn unpack(cell: u32) -> Cell {
+  let v = bitcast<vec4i>(q[2u * cell]);
+  let w = bitcast<vec4i>(q[2u * cell + 1u]);
+  return Cell(
+    bytes(v.x), bytes(w.x), bytes(v.y), bytes(w.y), bytes(v.z), bytes(w.z), bytes(v.w), bytes(w.w), vec2f(s[cell], 0.0));
+}
+
+fn offsets(a: vec4f, b: vec4f) -> vec2f {
+  return vec2f(-128.0 * (((a.x + a.y) + a.z) + ((b.x + b.y) + b.z)), 0.0);
+}
+
+fn scaled(sum: f32, dm: vec2f, sums: vec2f) -> f32 {
+  return dm.x * (sum + sums.x);
+}
+
+fn values(a: vec4f, b: vec4f, dm: vec2f) -> Quarter {
+  let zero = vec4f(128.0, 128.0, 128.0, 0.0);
+  return Quarter((a * SCALE_A - zero) * dm.x, (b * SCALE_B - zero) * dm.x);
 }

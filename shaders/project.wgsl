@@ -1,0 +1,57 @@
+// project: the projection that ends a block, the residual sum, and what the next norm needs.
+//   x[t] += W y[t]       h[t] = x[t] * norm       partials[t]: the squares of x[t], summed in parts
+// shapes  q, s: W (N_ROWS, N_IN) in tiles   y (n_tokens, X_STRIDE)   norm (N_ROWS)   x, h (n_tokens, STRIDE)
+//         partials (n_tokens, N_PARTIALS): one for each 8 P rows that share a sum   all f32
+// grid    x, y: ceil(N_ROWS / (2 P WG)) workgroups, folded; z: ceil(n_tokens / T)
+// tile    P pairs of rows x T tokens per invocation
+// uses    lib/now.wgsl lib/products.wgsl load/<S>.wgsl quant/<Q>.wgsl
+// error   1.2e-7 * (sqrt(N_IN) + 8) * sum_i |w y|, + 6e-8 |x|; h relative 6e-8 more; partials 1e-6
+// source  ggml_mul_mat, ggml_add; Zhang & Sennrich 2019, arXiv:1910.07467
+override STRIDE: u32;          // elements from one row of x and h to the next
+override N_PARTIALS: u32;      // partial sums of squares of a row
+override WG: u32 = 64u;        // power of two
+@group(0) @binding(2) var<storage, read>       x: array<vec4f>;         // y (n_tokens, X_STRIDE / 4)
+@group(0) @binding(3) var<storage, read>       norm: array<f32>;        // (N_ROWS) of the whole matrix
+@group(0) @binding(4) var<uniform>             now: Now;                // n_tokens
+@group(0) @binding(5) var<storage, read_write> h: array<f32>;           // (n_tokens, STRIDE)
+@group(0) @binding(6) var<storage, read_write> partials: array<f32>;    // (n_tokens, N_PARTIALS)
+@group(0) @binding(7) var<storage, read_write> residual: array<f32>;    // x (n_tokens, STRIDE)
+
+fn add(t: u32, row: u32, value: f32) -> f32 {
+  if (row >= ROW0 + N_ROWS || t >= now.n_tokens) {
+    return 0.0;
+  }
+  let sum = residual[t * STRIDE + row] + value;
+  residual[t * STRIDE + row] = sum;
+  h[t * STRIDE + row] = sum * norm[row];
+  return sum * sum;
+}
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count: vec3u,
+        @builtin(local_invocation_index) index: u32) {
+  let t0 = workgroup.z * {T}u;
+  if (t0 >= now.n_tokens) {
+    return;
+  }
+  let work = work_of(flat_workgroup(workgroup, count) * WG + index);
+  let sums = products(work, t0, now.n_tokens);
+  // repeat t in 0..T
+  var squares{t} = 0.0;
+  // end
+  if (work.live) {
+    // repeat t in 0..T
+    // repeat p in 0..P
+    squares{t} += add(t0 + {t}u, work.row + 8u * {p}u, sums.a{p}_{t});
+    squares{t} += add(t0 + {t}u, work.row + 8u * {p}u + 1u, sums.b{p}_{t});
+    // end
+    // end
+  }
+  let part = select(work.unit * 4u + work.lane, work.unit, SHARERS == 4u);
+  // repeat t in 0..T
+  let shared{t} = share_sum(squares{t});
+  if (work.live && work.lane % SHARERS == 0u && t0 + {t}u < now.n_tokens) {
+    partials[(t0 + {t}u) * N_PARTIALS + part] = shared{t};
+  }
+  // end
+}

@@ -1,0 +1,40 @@
+// repack: rows as the file has them, into the tiles that the kernels read (lib/tiles.wgsl). Bits only: no
+// weight is changed, scales are widened to f32.
+// shapes  raw: n_rows rows of row_bytes bytes   q: WORDS words a quarter   s: one scale (or pair) a cell
+// grid    x, y: ceil(n_rows * n_blocks / WG) workgroups, folded; one invocation per block
+// uses    lib/grid.wgsl lib/tiles.wgsl repack/<Q>.wgsl
+// error   none
+// source  the layouts in quant/<Q>.wgsl
+override WG: u32 = 64u;        // power of two
+struct Piece {
+  at: u32,      // byte of `raw` where the first row starts, a multiple of 4
+  n_rows: u32,
+  row0: u32,    // the first row's place in the matrix of `q`
+  step: u32,    // rows of the matrix from one row of the piece to the next
+  n_in: u32,    // row length, elements
+  row_bytes: u32,
+}
+@group(0) @binding(0) var<storage, read>       raw: array<u32>;
+@group(0) @binding(1) var<storage, read>       piece: Piece;
+@group(0) @binding(2) var<storage, read_write> q: array<u32>;      // tiles
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count: vec3u,
+        @builtin(local_invocation_index) index: u32) {
+  let n_blocks = (piece.n_in + 31u) / 32u;
+  let id = flat_workgroup(workgroup, count) * WG + index;
+  if (id >= piece.n_rows * n_blocks) {
+    return;
+  }
+  let block = id % n_blocks;
+  let at = piece.at + id / n_blocks * piece.row_bytes + block * BLOCK_BYTES;
+  let cell = cell_of(piece.row0 + id / n_blocks * piece.step, block, n_blocks);
+  for (var i = 0u; i < WORDS; i++) {
+    for (var quarter = 0u; quarter < 4u; quarter++) {
+      q[(cell * WORDS + i) * 4u + (quarter ^ (cell & 3u))] = word_of(at, 32u * block, quarter, i);
+    }
+  }
+  if (HAS_SCALES) {
+    s[cell] = scale_of(at);
+  }
+}
