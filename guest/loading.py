@@ -117,14 +117,14 @@ def plan_for(
 async def _compile(model: Model, matrices: Matrices, report: Callable[[Progress], None]) -> None:
     hp, gpu, n_ctx = model.hparams, model._gpu, model.n_ctx
     model._share = "quad" if gpu.subgroups else "alone"
-    wg = gpu.limits.workgroup_size()
+    wg = 8
     programs = {
         f"_{name}": Program(
             gpu, fused(hp, matrices, n_ctx=n_ctx, share=model._share, prompt=name == "prompt"), wg
         )
         for name in ("prompt", "decode")
     }
-    model._baseline = Program(gpu, baseline(hp, matrices, n_ctx=n_ctx), wg)
+    model._baseline = Program(gpu, baseline(hp, matrices, n_ctx=n_ctx), gpu.limits.workgroup_size())
     pipelines = model._pipelines
     total = len({key for program in programs.values() for key in program.keys})
     for name, program in programs.items():
