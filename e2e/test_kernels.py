@@ -4,7 +4,7 @@ import pytest
 from kernel_case import WORKGROUP_SIZES, KernelCase
 from kernels.cases import CASES
 
-from pagelm.kernels import compose, shaders
+from pagelm.kernels import Variant, compose, shaders
 
 pytestmark = pytest.mark.browser
 
@@ -31,7 +31,7 @@ def test_every_shader_compiles_in_tint_without_a_message(browser_lm, workgroup_s
 
 def test_a_wrong_shader_is_told_with_its_line(browser_lm):
     """The control: the compiler's messages do arrive."""
-    kernel = compose("add", {"STRIDE": 32})
+    kernel = compose(Variant("add"), {"STRIDE": 32})
     broken = kernel.source.replace("y[t * (STRIDE / 4u) + i];", "nope[i];")
     answer = browser_lm.call("compile", {**message(kernel), "source": broken})
     assert [m["type"] for m in answer["messages"]] == ["error"]
@@ -48,5 +48,5 @@ def run_in_browser(browser_lm, case: KernelCase, wg: int) -> bytes:
 @pytest.mark.vendor_sensitive
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_kernel_matches_numpy(browser_lm, case):
-    for wg in (1, 8, 64, 256):
+    for wg in case.workgroup_sizes:
         case.check(run_in_browser(browser_lm, case, wg))

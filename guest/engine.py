@@ -71,7 +71,8 @@ class Model:
 
     def labels(self) -> list[str]:
         """Names of the steps of a prompt's pass, in order; each can be given as `stop`."""
-        return list(dict.fromkeys(op.label for op in self._baseline.ops))
+        ops = (*self._baseline.ops, *self._prompt.ops[-2:])  # the output and its argmax
+        return list(dict.fromkeys(op.label for op in ops))
 
     def encode_prompt(self, prompt: str | Sequence[int]) -> list[int]:
         """Ids of a prompt: special tokens in it parsed, BOS where the metadata asks for it.
@@ -222,9 +223,9 @@ class Model:
         await self._drain()
         before, state = self._n_past, self._buffers["state"]
         first_token: Awaitable[int] | None = None
-        program, layers_end = self._prompt, f"blk.{self.hparams.n_layer - 1}.ffn_down"
-        if stop is not None:
-            program, layers_end = self._baseline, stop
+        program, layers_end = self._prompt, stop or f"blk.{self.hparams.n_layer - 1}.ffn_residual"
+        if not program.has(layers_end):
+            program = self._baseline
             await program.compile(self._buffers, self._pipelines)
         at = 0
         try:

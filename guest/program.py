@@ -2,14 +2,15 @@
 
 Two descriptions of the same pass read the architecture's spec and never its name. `fused` is what runs: few,
 big dispatches. `baseline` has one operation a dispatch and a buffer for every intermediate result; it is what
-`peek`, `stop` and the bisection of `pagelm check` look into. Labels name every operation for people.
+`peek`, `stop` and the bisection of `pagelm check` look into where fusion hides a result. Labels name every
+operation for people; one that does several has the label of the last.
 
 `Program` compiles what either lists and records it for a given number of tokens.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from .device import Bindings, Buffer, Gpu, Pipeline, Recording, Step
 from .hparams import HParams
@@ -19,7 +20,6 @@ from .weights import Matrices, Matrix, padded
 
 TOKEN_TILE = 4  # tokens per invocation of a prompt's kernels
 PAIRS = 4  # pairs of rows per invocation
-ARGMAX_PARTS = 64  # workgroups that look for partial maxima
 STATE_WORDS = 4  # n_past, n_tokens, next, unused; then the token ids
 STATE_NEXT = 8  # byte offset of `next`
 STATE_TOKENS = 16  # byte offset of the token ids
@@ -84,7 +84,7 @@ def activation_sizes(hp: HParams, n_ctx: int, n_batch: int) -> dict[str, int]:
     sizes["stretch_sums"] = 8 * n_batch * n_split * hp.n_head
     sizes["last"] = 4 * padded(hp.n_embd)
     sizes["logits"] = 4 * hp.n_vocab
-    sizes["best"] = 8 * max(ARGMAX_PARTS, padded(hp.n_vocab) // (2 * PAIRS))
+    sizes["best"] = 8 * padded(hp.n_vocab) // (2 * PAIRS)
     sizes["state"] = 4 * (STATE_WORDS + n_batch)
     return sizes
 
@@ -128,7 +128,7 @@ def _swiglu(hp: HParams, label: str) -> Op:
 
 
 def _matmul(group: Sequence[Matrix], tensor: str, x: str, y: str, share: str, tokens: int) -> Iterator[Op]:
-    """The rows of one tensor times x: y = x W^T. Decode and `logits` have `tokens` = 1."""
+    """The rows of one tensor times x: y = x W^T."""
     for matrix in group:
         for section in matrix.sections:
             if section.tensor != tensor:
@@ -146,7 +146,7 @@ def _matmul(group: Sequence[Matrix], tensor: str, x: str, y: str, share: str, to
                     "ROW0": a - first,
                     "STEP": section.step,
                     "PHASE": section.start % section.step,
-                    "Y_STRIDE": section.n_rows if y == "logits" else padded(section.n_rows),
+                    "Y_STRIDE": padded(section.n_rows),
                 }
                 yield Op(
                     tensor.removesuffix(".weight"),
@@ -189,17 +189,19 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, share: str, tokens: int)
                 rows = {"N_ROWS": slab.n_rows, "ROW0": matrix.row0 + slab.row0}
                 yield Op(
                     label,
-                    Variant(kernel, matrix.quant.name, share, tile if per_token else (("P", PAIRS), ("T", 1))),
+                    Variant(
+                        kernel, matrix.quant.name, share, tile if per_token else (("P", PAIRS), ("T", 1))
+                    ),
                     (slab.name, slab.scales, *buffers),
                     {**_shape(matrix), **rows, **overrides},
                     invocations=padded(slab.n_rows) // (2 * PAIRS),
                     per_token=per_token,
                 )
 
-    def project(label: str, y: str, next_norm: str) -> Iterator[Op]:
+    def project(label: str, group: str, y: str, next_norm: str) -> Iterator[Op]:
         buffers = (y, f"{next_norm}.weight", "state", "h", "partials", "x")
         shape = {"STRIDE": padded(hp.n_embd), "N_PARTIALS": n_partials}
-        return product(label, "project", label, buffers, shape)
+        return product(label, "project", group, buffers, shape)
 
     yield from _embed(hp, matrices, n_partials)
     for layer in range(hp.n_layer):
@@ -220,7 +222,7 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, share: str, tokens: int)
             },
         )
         yield Op(
-            blk + "attn",
+            blk + "attn_stretches",
             Variant(
                 "attention",
                 share=share,
@@ -232,16 +234,16 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, share: str, tokens: int)
             per_position=split,
         )
         yield Op(
-            blk + "attn_combine",
+            blk + "attn_values",
             Variant("attention_combine"),
             ("stretches", "stretch_sums", "state", "att"),
             stretches,
             invocations=hp.n_embd_q // 4,
         )
-        yield from project(blk + "attn_output", "att", blk + "ffn_norm")
+        yield from project(blk + "attn_residual", blk + "attn_output", "att", blk + "ffn_norm")
         if len(matrices[blk + "ffn_gate_up"]) == 1:
             yield from product(
-                blk + "ffn_gate_up",
+                blk + "swiglu",
                 "gate_up",
                 blk + "ffn_gate_up",
                 ("h", "partials", "state", "act"),
@@ -253,8 +255,8 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, share: str, tokens: int)
                 tensor = f"{blk}ffn_{name}.weight"
                 yield from _matmul(matrices[blk + "ffn_gate_up"], tensor, "h", name, share, tokens)
             yield _swiglu(hp, blk + "swiglu")
-        last = layer + 1 == hp.n_layer
-        yield from project(blk + "ffn_down", "act", "output_norm" if last else f"blk.{layer + 1}.attn_norm")
+        next_norm = f"blk.{layer + 1}.attn_norm" if layer + 1 < hp.n_layer else "output_norm"
+        yield from project(blk + "ffn_residual", blk + "ffn_down", "act", next_norm)
     output = "output" if "output" in matrices else "token_embd"  # tied
     yield from product(
         "output", "logits", output, ("h", "partials", "state", "best", "logits"), norm, per_token=0
@@ -263,7 +265,7 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, share: str, tokens: int)
 
 
 def baseline(hp: HParams, matrices: Matrices, *, n_ctx: int) -> list[Op]:
-    """The pass over a piece of a prompt, an operation a dispatch; needs no optional feature."""
+    """The pass over a piece of a prompt up to the last norm, an operation a dispatch, for looking inside."""
     return list(_baseline(hp, matrices, n_ctx))
 
 
@@ -335,20 +337,6 @@ def _baseline(hp: HParams, matrices: Matrices, n_ctx: int) -> Iterator[Op]:
     buffers = ("x", "state", "last")
     yield Op("last_row", Variant("last_row"), buffers, shape, invocations=padded(hp.n_embd), per_token=0)
     yield _rms_norm(hp, "output_norm", "last", per_token=0)
-    output = "output" if "output" in matrices else "token_embd"  # tied
-    for op in _matmul(matrices[output], f"{output}.weight", "h", "logits", "alone", 1):
-        yield replace(op, label="output", per_token=0)
-    span = math.ceil(hp.n_vocab / ARGMAX_PARTS)
-    parts = math.ceil(hp.n_vocab / span)
-    yield Op(
-        "argmax_partial",
-        Variant("argmax_partial"),
-        ("logits", "best"),
-        {"N_VOCAB": hp.n_vocab, "SPAN": span},
-        workgroups=parts,
-        per_token=0,
-    )
-    yield _argmax(parts)
 
 
 class Program:
@@ -384,6 +372,10 @@ class Program:
                 compiled()
             bound = [buffers[name] for name in op.buffers]
             self._bound.append((pipelines[key], self._gpu.bind(pipelines[key], bound)))
+
+    def has(self, label: str) -> bool:
+        """Whether a step of this label leaves its result behind."""
+        return any(op.label == label for op in self.ops)
 
     def until(self, stop: str | None) -> tuple[Op, ...]:
         """The ops up to the last one labelled `stop`, or all."""

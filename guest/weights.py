@@ -129,9 +129,7 @@ def _matrices(gguf: Gguf, group: str, names: Sequence[str], limits: Limits) -> t
     return tuple(matrices)
 
 
-def _matrix(
-    gguf: Gguf, name: str, sections: Sequence[Section], limits: Limits, row0: int = 0
-) -> Matrix:
+def _matrix(gguf: Gguf, name: str, sections: Sequence[Section], limits: Limits, row0: int = 0) -> Matrix:
     tensor = gguf.tensors[sections[0].tensor]
     quant, n_in = tensor.quant, tensor.shape[1]
     cells = padded(n_in)  # of a tile: 32 rows of n_in / 32 blocks
@@ -204,9 +202,9 @@ def reads_of(
 
     Raises: LimitError when a row does not fit the staging buffer.
     """
-    wanted = [
-        Rows(name, gguf.at(gguf.tensors[name]), gguf.tensors[name].nbytes) for name in vectors
-    ] + [rows for group in matrices.values() for matrix in group for rows in _rows_of(gguf, matrix, staging)]
+    wanted = [Rows(name, gguf.at(gguf.tensors[name]), gguf.tensors[name].nbytes) for name in vectors] + [
+        rows for group in matrices.values() for matrix in group for rows in _rows_of(gguf, matrix, staging)
+    ]
     reads: list[Read] = []
     pieces: list[Piece] = []
     staged: list[tuple[Rows, int]] = []

@@ -9,10 +9,10 @@ from pagelm.device import Limits, Source
 from pagelm.errors import PagelmError
 from pagelm.gguf import Gguf, read_gguf
 from pagelm.host.models import is_url
-from pagelm.hparams import expected_tensors, hparams_from
+from pagelm.hparams import hparams_from
 from pagelm.loading import DEFAULT_N_CTX, plan_for
 from pagelm.sources import FileSource, HttpSource
-from pagelm.weights import mib, slabs_of
+from pagelm.weights import matrices_of, mib
 
 SHOWN = 8  # elements of a long array
 
@@ -81,9 +81,9 @@ def _plan(gguf: Gguf, n_ctx: int | None, memory_budget: int | None) -> dict[str,
     limits = Limits(memory_budget=memory_budget)
     try:
         hp = hparams_from(gguf)
-        slabs = {name: slabs_of(gguf, gguf.tensors[name], limits) for name in expected_tensors(hp, gguf)}
+        matrices, vectors = matrices_of(hp, gguf, limits)
         context = n_ctx or min(hp.n_ctx_train, DEFAULT_N_CTX)
-        _, plan = plan_for(hp, slabs, limits, context)
+        _, plan = plan_for(hp, gguf, matrices, vectors, limits, context)
     except PagelmError as e:
         return {"error": f"{type(e).__name__}: {e}"}
     return dict(plan.as_dict())

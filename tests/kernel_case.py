@@ -30,10 +30,13 @@ class KernelCase:
     n_tokens: int = 1
     n_kv: int = 1
 
+    @property
+    def workgroup_sizes(self) -> tuple[int, ...]:
+        """Sizes to try: the smallest, the usual and the largest; quads need whole ones."""
+        return (8, 64, 256) if self.op.variant.share == "quad" else (1, 64, 256)
+
     def kernel(self, wg: int) -> Kernel:
-        return compose(
-            self.op.kernel, {**self.op.overrides, "WG": wg}, quant=self.op.quant, tile=self.op.tile
-        )
+        return compose(self.op.variant, {**self.op.overrides, "WG": wg})
 
     def grid(self, wg: int, most: int = 65535) -> tuple[int, int, int]:
         return self.op.grid(self.n_tokens, self.n_kv, wg, most)

@@ -128,7 +128,9 @@ class NativeGpu:
                 label=kernel.name,
                 layout=self._device.create_pipeline_layout(bind_group_layouts=[layout]),
                 compute={
-                    "module": self._device.create_shader_module(label=kernel.name, code=for_naga(kernel.source)),
+                    "module": self._device.create_shader_module(
+                        label=kernel.name, code=for_naga(kernel.source)
+                    ),
                     "entry_point": "main",
                     "constants": dict(kernel.overrides),
                 },

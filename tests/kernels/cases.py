@@ -6,8 +6,10 @@ Truth is numpy in float64 and, for tensor types, the `gguf` package. Expected va
 import gguf
 import numpy as np
 from kernel_case import KernelCase
+from tiles import tiled
 
-from pagelm.program import Op
+from pagelm.kernels import Variant
+from pagelm.program import PAIRS, Op
 
 EPS32 = 2.0**-23  # one ulp of 1.0
 STATE = 4  # words before the token ids
@@ -64,85 +66,105 @@ def embed_cases() -> list[KernelCase]:
     cases = []
     for quant in QUANTS:
         for n_in in (64, 160) if quant.startswith("Q") else (64, 100):
-            name = f"embed-{quant.lower()}-{n_in}"
-            r = rng(name)
-            raw, values = quantised(quant, spiky(r, 50, n_in))
-            tokens = [0, 49, 7, 7, 31]
-            stride = padded(n_in)
-            expect = rows(values, stride)[tokens].astype(np.float64)
-            expect[:, :n_in] = values[tokens]
-            op = Op(
-                "embed",
-                "embed",
-                ("w", "state", "y"),
-                {"N_IN": n_in, "N_ROWS": 50, "Y_STRIDE": stride},
-                quant=quant,
-                invocations=stride // 32,
-            )
-            inputs = {"w": raw, "state": state(3, 5, tokens), "y": np.zeros((5, stride), np.float32)}
-            cases.append(
-                KernelCase(
-                    name,
-                    op,
-                    inputs,
-                    "y",
-                    expect,
-                    3 * EPS32 * np.abs(expect) + 1e-30,
-                    "d * q + m rounds twice; cancellation of d * q and m is bounded below",
-                    5,
-                )
-            )
+            for output in ("x", "h", "partials"):
+                name = f"embed-{quant.lower()}-{n_in}"
+                r = rng(name)
+                raw, values = quantised(quant, spiky(r, 50, n_in))
+                norm = (1 + 0.1 * r.standard_normal(n_in)).astype(np.float32)
+                cases.append(embed_case(name, quant, raw, values, norm, [0, 49, 7, 7, 31], output))
     # two slabs: rows of the other slab must be left alone
     r = rng("embed-slab")
     raw, values = quantised("Q8_0", r.standard_normal((10, 64)))
-    before = np.full((3, 64), 5, np.float32)
-    expect = f64(before)
-    expect[1] = values[2]
+    norm = np.ones(64, np.float32)
+    cases.append(embed_case("embed-slab", "Q8_0", raw, values, norm, [31, 34, 42], "x", row0=32))
+    return cases
+
+
+def embed_case(
+    name: str,
+    quant: str,
+    raw: np.ndarray,
+    values: np.ndarray,
+    norm: np.ndarray,
+    tokens: list[int],
+    output: str,
+    row0: int = 0,
+) -> KernelCase:
+    n_rows, n_in = values.shape
+    stride, n_tokens = padded(n_in), len(tokens)
+    n_partials = 2 * stride // 32
+    q, s = tiled(quant, raw, n_rows, n_in)
+    before = {
+        "h": np.full((n_tokens, stride), 5, np.float32),
+        "partials": np.full((n_tokens, n_partials), 5, np.float32),
+        "x": np.full((n_tokens, stride), 5, np.float32),
+    }
+    expect = f64(before[output])
+    for t, token in enumerate(tokens):
+        if not row0 <= token < row0 + n_rows:
+            continue
+        row = values[token - row0]
+        if output == "partials":
+            expect[t] = 0
+            squares = np.pad(row**2, (0, stride - n_in)).reshape(-1, 32).sum(1)
+            expect[t, ::2] = squares
+        else:
+            expect[t, :n_in] = row * (f64(norm) if output == "h" else 1)
     op = Op(
         "embed",
-        "embed",
-        ("w", "state", "y"),
-        {"N_IN": 64, "N_ROWS": 10, "ROW0": 20, "Y_STRIDE": 64},
-        quant="Q8_0",
-        invocations=2,
+        Variant("embed", quant),
+        ("q", "s", "norm", "state", "h", "partials", "x"),
+        {"N_EMBD": n_in, "N_ROWS": n_rows, "ROW0": row0, "STRIDE": stride, "N_PARTIALS": n_partials},
+        invocations=stride // 32,
     )
-    inputs = {"w": raw, "state": state(0, 3, [19, 22, 30]), "y": before}
-    cases.append(
-        KernelCase("embed-slab", op, inputs, "y", expect, 3 * EPS32 * np.abs(expect), "two roundings", 3)
+    inputs = {"q": q, "s": s, "norm": norm, "state": state(3, n_tokens, tokens), **before}
+    ulps = {"x": 3, "h": 4, "partials": 40}[output]
+    return KernelCase(
+        f"{name}-{output}",
+        op,
+        inputs,
+        output,
+        expect,
+        ulps * EPS32 * np.abs(expect) + 1e-30,
+        "d * q + m rounds twice; h once more; 32 squares are added up",
+        n_tokens,
     )
-    return cases
 
 
 def matmul_cases() -> list[KernelCase]:
     cases = []
     shapes = [(1, 32, 1), (5, 64, 3), (64, 96, 4), (67, 160, 5), (257, 64, 2)]
     for quant in QUANTS:
-        for tile in ((4, 1), (4, 4)):
-            for n_rows, n_in, n_tokens in [
-                *shapes,
-                *([] if quant.startswith("Q") else [(9, 50, 3), (6, 33, 2)]),
-            ]:
-                if tile[1] == 1 and n_rows not in (1, 67, 9):
-                    continue
-                name = f"matmul-{quant.lower()}-t{tile[1]}-{n_rows}x{n_in}x{n_tokens}"
-                r = rng(name)
-                w = spiky(r, n_rows, n_in)
-                w[0] = 0  # a zero row: zero scale
-                raw, values = quantised(quant, w)
-                x = spiky(r, n_tokens, n_in)
-                cases.append(matmul_case(name, quant, tile, raw, values, x))
+        for share in ("alone", "quad"):
+            for tokens in (1, 4):
+                for n_rows, n_in, n_tokens in [
+                    *shapes,
+                    *([] if quant.startswith("Q") else [(9, 50, 3), (6, 33, 2)]),
+                ]:
+                    if tokens == 1 and n_rows not in (1, 67, 9):
+                        continue
+                    name = f"matmul-{quant.lower()}-{share}-t{tokens}-{n_rows}x{n_in}x{n_tokens}"
+                    r = rng(name)
+                    w = spiky(r, n_rows, n_in)
+                    w[0] = 0  # a zero row: zero scale
+                    raw, values = quantised(quant, w)
+                    x = spiky(r, n_tokens, n_in)
+                    cases.append(matmul_case(name, quant, share, tokens, raw, values, x))
     for quant in ("Q4_0", "Q4_1", "Q8_0"):
         name = f"matmul-{quant.lower()}-adversarial"
         r = rng(name)
         raw, values = adversarial(quant, r, 16, 64)
-        cases.append(
-            matmul_case(name, quant, (4, 4), raw, values, r.standard_normal((2, 64)).astype(np.float32))
-        )
-    # a slab in the middle of a matrix writes its own rows only
+        x = r.standard_normal((2, 64)).astype(np.float32)
+        cases.append(matmul_case(name, quant, "alone", 4, raw, values, x))
+    # a slab in the middle of a matrix writes its own rows only; rows that alternate write one of two results
     name = "matmul-slab"
     r = rng(name)
     raw, values = quantised("Q4_1", r.standard_normal((6, 64)))
-    cases.append(matmul_case(name, "Q4_1", (4, 4), raw, values, spiky(r, 2, 64), row0=7, y_stride=32))
+    cases.append(matmul_case(name, "Q4_1", "alone", 4, raw, values, spiky(r, 2, 64), row0=32, y_stride=64))
+    for phase in (0, 1):
+        name = f"matmul-phase{phase}"
+        x = spiky(r, 2, 64)
+        cases.append(matmul_case(name, "Q4_1", "quad", 4, raw, values, x, step=2, phase=phase))
     return cases
 
 
@@ -166,31 +188,41 @@ def adversarial(quant: str, r: np.random.Generator, n_rows: int, n_in: int) -> t
 def matmul_case(
     name: str,
     quant: str,
-    tile: tuple[int, int],
+    share: str,
+    tokens: int,
     raw: np.ndarray,
     w: np.ndarray,
     x: np.ndarray,
     row0: int = 0,
     y_stride: int | None = None,
+    step: int = 1,
+    phase: int = 0,
 ) -> KernelCase:
     (n_rows, n_in), n_tokens = w.shape, x.shape[0]
     y_stride = y_stride or n_rows + 3
     before = np.full((n_tokens, y_stride), -9, np.float32)
     expect = f64(before)
     magnitude = np.zeros_like(expect)
-    done = n_tokens
-    expect[:done, row0 : row0 + n_rows] = (f64(x) @ w.T)[:done]
-    magnitude[:done, row0 : row0 + n_rows] = (np.abs(f64(x)) @ np.abs(w).T)[:done]
+    done, n_out = n_tokens, n_rows // step
+    expect[:done, row0 : row0 + n_out] = (f64(x) @ w.T)[:done, phase::step]
+    magnitude[:done, row0 : row0 + n_out] = (np.abs(f64(x)) @ np.abs(w).T)[:done, phase::step]
+    q, s = tiled(quant, raw, n_rows, n_in)
     op = Op(
         "matmul",
-        "matmul",
-        ("w", "x", "state", "y"),
-        {"N_IN": n_in, "N_ROWS": n_rows, "ROW0": row0, "X_STRIDE": padded(n_in), "Y_STRIDE": y_stride},
-        quant=quant,
-        tile=tile,
-        invocations=-(-n_rows // tile[0]),
+        Variant("matmul", quant, share, (("P", PAIRS), ("T", tokens))),
+        ("q", "s", "x", "state", "y"),
+        {
+            "N_BLOCKS": padded(n_in) // 32,
+            "N_ROWS": n_rows,
+            "ROW0": row0,
+            "STEP": step,
+            "PHASE": phase,
+            "X_STRIDE": padded(n_in),
+            "Y_STRIDE": y_stride,
+        },
+        invocations=padded(n_rows) // (2 * PAIRS),
     )
-    inputs = {"w": raw, "x": rows(x, padded(n_in)), "state": state(4, n_tokens), "y": before}
+    inputs = {"q": q, "s": s, "x": rows(x, padded(n_in)), "state": state(4, n_tokens), "y": before}
     return KernelCase(
         name,
         op,
@@ -217,7 +249,7 @@ def rms_norm_cases() -> list[KernelCase]:
         expect[:, :n] = f64(x) / np.sqrt((f64(x) ** 2).mean(1, keepdims=True) + np.float32(eps)) * w
         op = Op(
             "n",
-            "rms_norm",
+            Variant("rms_norm"),
             ("x", "w", "state", "y"),
             {"N_EMBD": n, "STRIDE": stride, "EPS": eps},
             workgroups=1,
@@ -258,7 +290,7 @@ def rope_cases() -> list[KernelCase]:
         size[:, :n] = np.repeat(np.abs(pairs).sum(-1).reshape(n_tokens, n // 2), 2, axis=1)
         op = Op(
             "r",
-            "rope",
+            Variant("rope"),
             ("angles", "state", "x"),
             {"N_HEAD": n_head, "N_ROT": n_rot, "STRIDE": stride},
             invocations=n // 2,
@@ -281,7 +313,7 @@ def kv_store_cases() -> list[KernelCase]:
         expect[6:8] = new[output[0]][:2, :n]
         op = Op(
             "kv",
-            "kv_store",
+            Variant("kv_store"),
             ("k", "v", "state", "k_cache", "v_cache"),
             {"N_EMBD_KV": n, "STRIDE": 96, "N_CTX": n_ctx},
             invocations=n,
@@ -322,11 +354,11 @@ def attention_cases() -> list[KernelCase]:
         size = np.where(visible, np.einsum("thd,phd->thp", np.abs(queries), np.abs(by_head)) * scale, 0)
         op = Op(
             "s",
-            "attn_scores",
+            Variant("attn_scores"),
             ("q", "k_cache", "state", "s"),
             {**heads, "Q_STRIDE": stride, "SCALE": scale},
             invocations=1,
-            each_position=True,
+            per_position=1,
             per_token=n_head,
         )
         inputs = {"q": rows(q, stride), "k_cache": cache, "state": state(n_past, n_tokens), "s": before}
@@ -355,7 +387,12 @@ def attention_cases() -> list[KernelCase]:
             visible, (4e-6 + 2e-6 * (masked.max(-1, keepdims=True) - f64(scores))) * share + 1.2e-38, 0
         )
         op = Op(
-            "m", "softmax", ("state", "s"), {"N_HEAD": n_head, "N_CTX": n_ctx}, workgroups=1, per_token=n_head
+            "m",
+            Variant("softmax"),
+            ("state", "s"),
+            {"N_HEAD": n_head, "N_CTX": n_ctx},
+            workgroups=1,
+            per_token=n_head,
         )
         inputs = {"state": state(n_past, n_tokens), "s": scores}
         cases.append(
@@ -370,7 +407,7 @@ def attention_cases() -> list[KernelCase]:
         size[:, : n_head * hd] = np.einsum("thp,phd->thd", weights, np.abs(by_head)).reshape(n_tokens, -1)
         op = Op(
             "v",
-            "attn_values",
+            Variant("attn_values"),
             ("s", "v_cache", "state", "y"),
             {**heads, "Y_STRIDE": stride},
             invocations=n_head * hd // 4,
@@ -401,7 +438,7 @@ def elementwise_cases() -> list[KernelCase]:
     for n in (32, 96, 1024):
         r = rng(f"elementwise{n}")
         x, y = spiky(r, 3, n), spiky(r, 3, n)
-        op = Op("a", "add", ("y", "state", "x"), {"STRIDE": n}, invocations=n // 4)
+        op = Op("a", Variant("add"), ("y", "state", "x"), {"STRIDE": n}, invocations=n // 4)
         expect = (x + y).astype(np.float64)
         expect[2] = x[2]  # n_tokens is 2: the third row is left alone
         inputs = {"y": y, "state": state(0, 2), "x": x}
@@ -413,20 +450,19 @@ def elementwise_cases() -> list[KernelCase]:
         e = np.exp(-f64(gate))
         expect = f64(gate) / (1 + e) * up
         allowed = (6e-7 + 1.2e-7 * (4 + 2 * np.abs(np.minimum(f64(gate), 80)))) * np.abs(expect) + 1e-30
-        op = Op("g", "swiglu", ("gate", "up", "state", "y"), {"STRIDE": n}, invocations=n // 4)
+        op = Op("g", Variant("swiglu"), ("gate", "up", "state", "y"), {"STRIDE": n}, invocations=n // 4)
         inputs = {"gate": gate, "up": up, "state": state(0, 2), "y": np.zeros((2, n), np.float32)}
         cases.append(
             KernelCase(f"swiglu-{n}", op, inputs, "y", expect, allowed, "exp: 3 + 2|x| ulp; division", 2)
         )
 
-        op = Op("l", "last_row", ("x", "state", "y"), {"STRIDE": n}, invocations=n, per_token=0)
+        op = Op("l", Variant("last_row"), ("x", "state", "y"), {"STRIDE": n}, invocations=n, per_token=0)
         inputs = {"x": x, "state": state(9, 2), "y": np.zeros((1, n), np.float32)}
         cases.append(KernelCase(f"last_row-{n}", op, inputs, "y", f64(x[1:2]), 0.0, "a copy", 3))
     return cases
 
 
 def argmax_cases() -> list[KernelCase]:
-    """Partial maxima are checked by their indices (column 1); keys are an encoding of the kernel's own."""
     cases = []
     vectors: dict[str, np.ndarray] = {}
     for n in (1, 63, 64, 65, 1000):
@@ -440,25 +476,16 @@ def argmax_cases() -> list[KernelCase]:
     vectors["all-nan"] = np.full(70, np.nan, np.float32)
     for name, x in vectors.items():
         n = x.size
-        for span in {n, -(-n // 7)}:
+        for span in {n, -(-n // 7)}:  # partial maxima are an encoding of the kernel's own
             parts = -(-n // span)
             with np.errstate(invalid="ignore"):
                 best = [first_max(x[g * span : (g + 1) * span], g * span) for g in range(parts)]
-            expect = np.array([[float_key(x, i), i] for i in best], np.uint32)
-            op = Op(
-                "p", "argmax_partial", ("x", "y"), {"N_VOCAB": n, "SPAN": span}, workgroups=parts, per_token=0
-            )
-            inputs = {"x": x, "y": np.zeros((parts, 2), np.uint32)}
-            cases.append(KernelCase(f"argmax_partial-{name}-{parts}", op, inputs, "y", expect, 0.0, "exact"))
+            partial = np.array([[float_key(x, i), i] for i in best], np.uint32)
             whole = first_max(x, 0)
             after = np.array([12, 1, whole, 0, whole, 8], np.uint32)
-            op = Op("a", "argmax", ("x", "state"), {"N_PART": parts}, workgroups=1, per_token=0)
-            before = np.array([9, 3, 5, 0, 7, 8], np.uint32)
-            cases.append(
-                KernelCase(
-                    f"argmax-{name}-{parts}", op, {"x": expect, "state": before}, "state", after, 0.0, "exact"
-                )
-            )
+            op = Op("a", Variant("argmax"), ("x", "state"), {"N_PART": parts}, workgroups=1, per_token=0)
+            inputs = {"x": partial, "state": np.array([9, 3, 5, 0, 7, 8], np.uint32)}
+            cases.append(KernelCase(f"argmax-{name}-{parts}", op, inputs, "state", after, 0.0, "exact"))
     return cases
 
 
