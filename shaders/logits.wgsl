@@ -5,7 +5,7 @@
 // grid    x, y: ceil(N_ROWS / (2 P WG)) workgroups, folded
 // tile    P pairs of rows per invocation; T is 1
 // uses    lib/now.wgsl lib/products.wgsl lib/rms.wgsl lib/best.wgsl load/<S>.wgsl quant/<Q>.wgsl
-// error   1.2e-7 * (sqrt(N_EMBD) + 12) * rms scale * sum_i |w h|
+// error   1.2e-7 * (sqrt(N_EMBD) + 12) * rms scale * sum_i spread_i |h_i|
 // source  ggml_mul_mat, ggml_argmax
 override N_EMBD: u32;          // row length, elements
 override N_PARTIALS: u32;      // partial sums of squares of a row

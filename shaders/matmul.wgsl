@@ -4,7 +4,8 @@
 // grid    x, y: ceil(N_ROWS / (2 P WG)) workgroups, folded; z: ceil(n_tokens / T)
 // tile    P pairs of rows x T tokens per invocation; the order of additions does not depend on P, T or WG
 // uses    lib/state.wgsl lib/products.wgsl load/<S>.wgsl quant/<Q>.wgsl
-// error   1.2e-7 * (sqrt(N_IN) + 8) * sum_i |w x|: sums of 32 in eight dots, then one running sum
+// error   1.2e-7 * (sqrt(N_IN) + 8) * sum_i spread_i |x_i|: sums of 32 in eight dots, then one running sum; spread
+//         is the size of what a weight is put together from: |w|, or |d| times the largest quant plus |m|
 // source  ggml_mul_mat
 override STEP: u32 = 1u;       // matrices that alternate in W
 override PHASE: u32 = 0u;      // which of them this is

@@ -5,7 +5,7 @@
 // grid    x, y: ceil(N_ROWS / (2 P WG)) workgroups, folded; z: ceil(n_tokens / T)
 // tile    P pairs of rows x T tokens per invocation
 // uses    lib/now.wgsl lib/products.wgsl load/<S>.wgsl quant/<Q>.wgsl
-// error   1.2e-7 * (sqrt(N_IN) + 8) * sum_i |w y|, + 6e-8 |x|; h relative 6e-8 more; partials 1e-6
+// error   1.2e-7 * (sqrt(N_IN) + 8) * sum_i spread_i |y_i|, + 6e-8 |x|; h relative 6e-8 more; partials 1e-6
 // source  ggml_mul_mat, ggml_add; Zhang & Sennrich 2019, arXiv:1910.07467
 override STRIDE: u32;          // elements from one row of x and h to the next
 override N_PARTIALS: u32;      // partial sums of squares of a row

@@ -6,7 +6,7 @@
 // grid    x, y: ceil(N_ROWS / (2 P WG)) workgroups, folded; z: ceil(n_tokens / T)
 // tile    P pairs of rows x T tokens per invocation
 // uses    lib/now.wgsl lib/products.wgsl lib/rms.wgsl load/<S>.wgsl quant/<Q>.wgsl
-// error   1.2e-7 * (sqrt(N_EMBD) + 12) * rms scale * sum_i |w h| over both rows of a pair
+// error   1.2e-7 * (sqrt(N_EMBD) + 12) * rms scale * sum_i spread_i |h_i| over both rows of a pair
 // source  Su et al. 2021, arXiv:2104.09864; adjacent pairs = ggml's GGML_ROPE_TYPE_NORMAL
 override N_EMBD: u32;          // row length, elements
 override N_PARTIALS: u32;      // partial sums of squares of a row

@@ -59,6 +59,22 @@ def quantised(quant: str, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return raw, f64(gguf.quants.dequantize(data, kind)).reshape(weights.shape)
 
 
+def spread(quant: str, raw: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Per weight, the size of the numbers that it is put together from: rounding errors are relative to it.
+
+    The kernels add up d q x and bring zero points and minima in once for 32 weights, so what is rounded is as
+    large as the largest quant, however small the weight.
+    """
+    if not quant.startswith("Q"):
+        return np.abs(w)
+    n_rows, n_in = w.shape
+    largest = 255 if quant == "Q8_0" else 16
+    _, s = tiled(quant, raw, n_rows, n_in)
+    s = np.abs(f64(s)).reshape(-1, n_in // 32, 4, 2, 4, s.size // (padded(n_rows) * n_in // 32))
+    s = s.transpose(0, 2, 4, 3, 1, 5).reshape(padded(n_rows), n_in // 32, -1)[:n_rows]  # rows in order again
+    return np.repeat(largest * s[..., 0] + (s[..., 1] if s.shape[-1] > 1 else 0), 32, axis=1)
+
+
 QUANTS = ("F32", "F16", "Q4_0", "Q4_1", "Q8_0")
 
 
@@ -205,7 +221,8 @@ def matmul_case(
     magnitude = np.zeros_like(expect)
     done, n_out = n_tokens, n_rows // step
     expect[:done, row0 : row0 + n_out] = (f64(x) @ w.T)[:done, phase::step]
-    magnitude[:done, row0 : row0 + n_out] = (np.abs(f64(x)) @ np.abs(w).T)[:done, phase::step]
+    size = np.abs(f64(x)) @ spread(quant, raw, w).T
+    magnitude[:done, row0 : row0 + n_out] = size[:done, phase::step]
     q, s = tiled(quant, raw, n_rows, n_in)
     op = Op(
         "matmul",
@@ -230,7 +247,7 @@ def matmul_case(
         "y",
         expect,
         1.2e-7 * (n_in**0.5 + 8) * magnitude + 1e-30,
-        "1.2e-7 * (sqrt(N_IN) + 8) * sum |w x|",
+        "1.2e-7 * (sqrt(N_IN) + 8) * sum spread |x|",
         n_tokens,
     )
 
