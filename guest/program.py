@@ -226,7 +226,7 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, share: str, tokens: int)
             Variant(
                 "attention",
                 share=share,
-                tile=(("G", n_group), ("T", tokens), ("D", math.ceil(hp.n_embd_head / 4 / sharers))),
+                tile=(("G", n_group), ("T", min(tokens, 2)), ("D", math.ceil(hp.n_embd_head / 4 / sharers))),
             ),
             ("q", k_cache, v_cache, "state", "stretches", "stretch_sums"),
             {**stretches, "N_EMBD_KV": hp.n_embd_kv, "SCALE": 1 / math.sqrt(hp.n_embd_head)},

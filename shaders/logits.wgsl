@@ -23,21 +23,18 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
   let work = work_of(flat_workgroup(workgroup, count) * WG + index);
   let last = max(now.n_tokens, 1u) - 1u;
   let scale = rms_scale(last, work.lane);
-  let sums = products(work, last, now.n_tokens);
+  var sums = products(work, last, now.n_tokens);
   if (!work.live) {
     return;
   }
   var winner = NONE;
-  // repeat p in 0..P
-  let row{p} = work.row + 8u * {p}u;
-  if (row{p} < ROW0 + N_ROWS) {
-    y[row{p}] = sums.a{p}_0 * scale;
-    winner = better(winner, Best(float_key(sums.a{p}_0 * scale), row{p}));
+  for (var i = 0u; i < 2u * {P}u; i++) {
+    let row = work.row + 8u * (i / 2u) + i % 2u;
+    if (row < ROW0 + N_ROWS) {
+      let value = scale * select(sums[i / 2u].x, sums[i / 2u].y, i % 2u == 1u);
+      y[row] = value;
+      winner = better(winner, Best(float_key(value), row));
+    }
   }
-  if (row{p} + 1u < ROW0 + N_ROWS) {
-    y[row{p} + 1u] = sums.b{p}_0 * scale;
-    winner = better(winner, Best(float_key(sums.b{p}_0 * scale), row{p} + 1u));
-  }
-  // end
   best[work.unit * 4u + work.lane] = vec2u(winner.key, winner.index);
 }

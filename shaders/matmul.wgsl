@@ -29,13 +29,13 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
     return;
   }
   let work = work_of(flat_workgroup(workgroup, count) * WG + index);
-  let sums = products(work, t0, state.n_tokens);
+  var sums = products(work, t0, state.n_tokens);
   if (work.live) {
-    // repeat t in 0..T
-    // repeat p in 0..P
-    store(t0 + {t}u, work.row + 8u * {p}u, sums.a{p}_{t});
-    store(t0 + {t}u, work.row + 8u * {p}u + 1u, sums.b{p}_{t});
-    // end
-    // end
+    for (var i = 0u; i < {P}u * {T}u; i++) {
+      let t = t0 + i / {P}u;
+      let row = work.row + 8u * (i % {P}u);
+      store(t, row, sums[i].x);
+      store(t, row + 1u, sums[i].y);
+    }
   }
 }

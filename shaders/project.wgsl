@@ -35,23 +35,17 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
     return;
   }
   let work = work_of(flat_workgroup(workgroup, count) * WG + index);
-  let sums = products(work, t0, now.n_tokens);
-  // repeat t in 0..T
-  var squares{t} = 0.0;
-  // end
-  if (work.live) {
-    // repeat t in 0..T
-    // repeat p in 0..P
-    squares{t} += add(t0 + {t}u, work.row + 8u * {p}u, sums.a{p}_{t});
-    squares{t} += add(t0 + {t}u, work.row + 8u * {p}u + 1u, sums.b{p}_{t});
-    // end
-    // end
-  }
+  var sums = products(work, t0, now.n_tokens);
   let part = select(work.unit * 4u + work.lane, work.unit, SHARERS == 4u);
-  // repeat t in 0..T
-  let shared{t} = share_sum(squares{t});
-  if (work.live && work.lane % SHARERS == 0u && t0 + {t}u < now.n_tokens) {
-    partials[(t0 + {t}u) * N_PARTIALS + part] = shared{t};
+  for (var t = 0u; t < {T}u; t++) {
+    var squares = 0.0;
+    for (var p = 0u; p < {P}u && work.live; p++) {
+      let row = work.row + 8u * p;
+      squares += add(t0 + t, row, sums[t * {P}u + p].x) + add(t0 + t, row + 1u, sums[t * {P}u + p].y);
+    }
+    let shared_squares = share_sum(squares);
+    if (work.live && work.lane % SHARERS == 0u && t0 + t < now.n_tokens) {
+      partials[(t0 + t) * N_PARTIALS + part] = shared_squares;
+    }
   }
-  // end
 }

@@ -59,15 +59,11 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
     return;
   }
   let work = work_of(flat_workgroup(workgroup, count) * WG + index);
-  // repeat t in 0..T
-  let scale{t} = rms_scale(min(t0 + {t}u, now.n_tokens - 1u), work.lane);
-  // end
-  let sums = products(work, t0, now.n_tokens);
-  if (work.live) {
-    // repeat t in 0..T
-    // repeat p in 0..P
-    store(t0 + {t}u, work.row + 8u * {p}u, vec2f(sums.a{p}_{t}, sums.b{p}_{t}) * scale{t});
-    // end
-    // end
+  var sums = products(work, t0, now.n_tokens);
+  for (var t = 0u; t < {T}u; t++) {
+    let scale = rms_scale(min(t0 + t, now.n_tokens - 1u), work.lane);
+    for (var p = 0u; p < {P}u && work.live; p++) {
+      store(t0 + t, work.row + 8u * p, sums[t * {P}u + p] * scale);
+    }
   }
 }

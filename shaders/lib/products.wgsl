@@ -1,20 +1,12 @@
 // products: 2 P rows of a quantised matrix times T rows of x, by one invocation, without barriers. Each weight
-// is unpacked once for T tokens, each activation loaded once for 2 P rows. `a` sums are of even rows, `b` odd.
+// is unpacked once for T tokens, each activation loaded once for 2 P rows. The result is an array, so that what is
+// done with the sums can be a loop: unrolled it would take longer to compile than the products.
 // uses    lib/cell.wgsl lib/activations.wgsl lib/grid.wgsl
 override N_BLOCKS: u32;        // blocks of 32 in a row of W and x
 override N_ROWS: u32;          // rows to compute
 override FIRST: u32 = 0u;      // where they start in this buffer, a multiple of 32
 override ROW0: u32 = 0u;       // what the first one's number is in the whole matrix
 override X_STRIDE: u32;        // elements from one row of x to the next, a multiple of 32
-
-struct Sums {
-  // repeat p in 0..P
-  // repeat t in 0..T
-  a{p}_{t}: f32,
-  b{p}_{t}: f32,
-  // end
-  // end
-}
 
 // What an invocation computes: pair p is rows row + 8 p and row + 8 p + 1. One past the matrix repeats the
 // last rows, so that all take the same way through shared operations, and must not store.
@@ -40,7 +32,8 @@ fn product(w: Cell, z: Activations) -> f32 {
   return scaled(sum, w.dm, z.sums);
 }
 
-fn products(work: Work, t0: u32, n_tokens: u32) -> Sums {
+// Sums of pair p and token t0 + t at t * P + p: (even row, odd row).
+fn products(work: Work, t0: u32, n_tokens: u32) -> array<vec2f, {P} * {T}> {
   var cell = work.cell;
   // repeat t in 0..T
   var at{t} = min(t0 + {t}u, n_tokens - 1u) * (X_STRIDE / 4u);
@@ -68,11 +61,10 @@ fn products(work: Work, t0: u32, n_tokens: u32) -> Sums {
     // end
     cell += 32u;
   }
-  var sums: Sums;
+  var sums: array<vec2f, {P} * {T}>;
   // repeat p in 0..P
   // repeat t in 0..T
-  sums.a{p}_{t} = a{p}_{t};
-  sums.b{p}_{t} = b{p}_{t};
+  sums[{t} * {P} + {p}] = vec2f(a{p}_{t}, b{p}_{t});
   // end
   // end
   return sums;
