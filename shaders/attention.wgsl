@@ -44,10 +44,11 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
   // repeat d in 0..D
   let at{d} = {d}u * SHARERS + lane;
   let mine{d} = at{d} < N_EMBD_HEAD / 4u;
+  let here{d} = min(at{d}, N_EMBD_HEAD / 4u - 1u);
   // repeat t in 0..T
   // repeat g in 0..G
   let q{g}_{t}_{d} = select(vec4f(0.0), SCALE * q[min(t0 + {t}u, now.n_tokens - 1u) * (Q_STRIDE / 4u)
-      + (head * {G}u + {g}u) * (N_EMBD_HEAD / 4u) + min(at{d}, N_EMBD_HEAD / 4u - 1u)], mine{d});
+      + (head * {G}u + {g}u) * (N_EMBD_HEAD / 4u) + here{d}], mine{d});
   var o{g}_{t}_{d} = vec4f(0.0);
   // end
   // end
@@ -66,17 +67,21 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
     var s{g}_{t} = vec4f(0.0);
     // end
     // end
-    // repeat i in 0..4
-    let row{i} = min(p + {i}u, n - 1u) * (N_EMBD_KV / 4u) + head * (N_EMBD_HEAD / 4u);
-    // repeat d in 0..D
-    let k{i}_{d} = k_cache[row{i} + min(at{d}, N_EMBD_HEAD / 4u - 1u)];
-    // repeat t in 0..T
-    // repeat g in 0..G
-    s{g}_{t}[{i}] += dot(q{g}_{t}_{d}, k{i}_{d});
-    // end
-    // end
-    // end
-    // end
+    for (var i = 0u; i < 4u; i++) {
+      let row = min(p + i, n - 1u) * (N_EMBD_KV / 4u) + head * (N_EMBD_HEAD / 4u);
+      // repeat d in 0..D
+      let k{d} = k_cache[row + here{d}];
+      // end
+      // repeat t in 0..T
+      // repeat g in 0..G
+      var s{g}_{t}_i = 0.0;
+      // repeat d in 0..D
+      s{g}_{t}_i += dot(q{g}_{t}_{d}, k{d});
+      // end
+      s{g}_{t}[i] = s{g}_{t}_i;
+      // end
+      // end
+    }
     let positions = vec4u(p, p + 1u, p + 2u, p + 3u);
     // repeat t in 0..T
     let seen{t} = positions < vec4u(min(n, now.n_past + t0 + {t}u + 1u));
@@ -84,22 +89,32 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
     let c{g}_{t} = select(vec4f(LOWEST), share_sum4(s{g}_{t}), seen{t});
     let top{g}_{t} = max(m{g}_{t}, max(max(c{g}_{t}.x, c{g}_{t}.y), max(c{g}_{t}.z, c{g}_{t}.w)));
     let fade{g}_{t} = exp(m{g}_{t} - top{g}_{t});
-    let e{g}_{t} = select(vec4f(0.0), exp(c{g}_{t} - top{g}_{t}), seen{t});
+    var e{g}_{t} = select(vec4f(0.0), exp(c{g}_{t} - top{g}_{t}), seen{t});
     m{g}_{t} = top{g}_{t};
     l{g}_{t} = l{g}_{t} * fade{g}_{t} + ((e{g}_{t}.x + e{g}_{t}.y) + (e{g}_{t}.z + e{g}_{t}.w));
     // end
     // end
-    // repeat d in 0..D
-    // repeat i in 0..4
-    let v{d}_{i} = v_cache[row{i} + min(at{d}, N_EMBD_HEAD / 4u - 1u)];
-    // end
     // repeat t in 0..T
     // repeat g in 0..G
-    o{g}_{t}_{d} = o{g}_{t}_{d} * fade{g}_{t} + ((v{d}_0 * e{g}_{t}.x + v{d}_1 * e{g}_{t}.y)
-        + (v{d}_2 * e{g}_{t}.z + v{d}_3 * e{g}_{t}.w));
+    // repeat d in 0..D
+    o{g}_{t}_{d} *= fade{g}_{t};
     // end
     // end
     // end
+    for (var i = 0u; i < 4u; i++) {
+      let row = min(p + i, n - 1u) * (N_EMBD_KV / 4u) + head * (N_EMBD_HEAD / 4u);
+      // repeat d in 0..D
+      let v{d} = v_cache[row + here{d}];
+      // end
+      // repeat t in 0..T
+      // repeat g in 0..G
+      let e{g}_{t}_i = e{g}_{t}[i];
+      // repeat d in 0..D
+      o{g}_{t}_{d} += v{d} * e{g}_{t}_i;
+      // end
+      // end
+      // end
+    }
   }
   // repeat t in 0..T
   let row{t} = (t0 + {t}u) * N_SPLIT + unit / n_head_kv;
