@@ -8,6 +8,7 @@ operation for people; one that does several has the label of the last.
 `Program` compiles what either lists and records it for a given number of tokens.
 """
 
+import asyncio
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from .kernels import Variant, compose
 from .kv_cache import cache_name
 from .weights import Matrices, Matrix, padded
 
-TOKEN_TILE = 4  # tokens per invocation of a prompt's kernels
+TOKEN_TILE = 8  # tokens per invocation of a prompt's kernels
 PAIRS = 4  # pairs of rows per invocation
 STATE_WORDS = 4  # n_past, n_tokens, next, unused; then the token ids
 STATE_NEXT = 8  # byte offset of `next`
@@ -364,12 +365,15 @@ class Program:
 
         Does nothing the second time. Raises: ShaderError.
         """
+        wanted = dict(zip(self.keys, self.ops, strict=True))
+
+        async def make(key: object, op: Op) -> None:
+            kernel = compose(op.variant, {**op.overrides, "WG": self._wg})
+            pipelines[key] = await self._gpu.pipeline(kernel)
+            compiled()
+
+        await asyncio.gather(*(make(key, op) for key, op in wanted.items() if key not in pipelines))
         for key, op in list(zip(self.keys, self.ops, strict=True))[len(self._bound) :]:
-            if key not in pipelines:
-                pipelines[key] = await self._gpu.pipeline(
-                    compose(op.variant, {**op.overrides, "WG": self._wg})
-                )
-                compiled()
             bound = [buffers[name] for name in op.buffers]
             self._bound.append((pipelines[key], self._gpu.bind(pipelines[key], bound)))
 
