@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import contextmanager, suppress
 
 from .cancel import Cancel
-from .device import AdapterInfo, Buffer, Gpu, Pipeline
+from .device import AdapterInfo, Buffer, Gpu
 from .errors import BusyError, ContextFull, DeviceError, NumericError, PagelmError, PromptError
 from .generation import Generation
 from .gguf import Gguf
 from .hparams import HParams
 from .metrics import Stats, Timing
-from .program import STATE_NEXT, STATE_TOKENS, TOKEN_TILE, Op, Program, kv_bucket
+from .program import STATE_NEXT, STATE_TOKENS, TOKEN_TILE, Op, Pipelines, Program, kv_bucket
 from .tokenizer import Tokenizer
 from .weights import MemoryPlan, padded
 
@@ -42,8 +42,7 @@ class Model:
         self._prompt: Program
         self._decode: Program
         self._baseline: Program  # compiled when something looks inside
-        self._pipelines: dict[object, Pipeline] = {}
-        self._share = ""
+        self._pipelines: Pipelines = {}
         self._n_past = 0
         self._unfed: list[int] = []  # the last token generated: shown, but not yet in the cache
         self._piece = TOKEN_TILE  # prompt tokens in the next submit

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .adapt import choose
 from .cancel import Cancel
 from .device import CHUNK_BYTES, Gpu, Limits, Source
 from .engine import Model
@@ -21,6 +22,7 @@ from .weights import (
     STAGING,
     Matrices,
     MemoryPlan,
+    Read,
     largest_binding,
     matrices_of,
     padded,
@@ -63,15 +65,17 @@ async def load_model(
     sizes, plan = plan_for(hp, gguf, matrices, vectors, gpu.limits, n_ctx)
     tokenizer = tokenizer_from(gguf.metadata)
     model = Model(gpu, gguf, hp, tokenizer, plan)
-    buffers = model._buffers
+    buffers, repack = model._buffers, None
     try:
         for group in sizes.values():
             for name, nbytes in group.items():
                 buffers[name] = gpu.buffer(nbytes, name)
+        reads = reads_of(gguf, matrices, vectors, buffers, plan.staging)
         # compiling occupies the GPU process while the weights occupy the network: together they cost less
+        repack = await Repack.ready(gpu, buffers, {m.quant.name for g in matrices.values() for m in g})
         compiling = asyncio.ensure_future(_compile(model, matrices, report))
         try:
-            await _upload(model, matrices, vectors, source, report, cancel)
+            await _upload(model, reads, repack, source, report, cancel)
             await compiling
         finally:
             if not compiling.done():
@@ -83,9 +87,9 @@ async def load_model(
             size *= 2
             model._decode.recording(1, kv_bucket(size, n_ctx))
         await gpu.idle()
-        gpu.free(buffers.pop(STAGING))
+        gpu.free(buffers.pop(STAGING), *repack.pieces)
     except BaseException:
-        gpu.free(*model._buffers.values())
+        gpu.free(*buffers.values(), *(repack.pieces if repack else ()))
         raise
     model.stats.memory_bytes = gpu.memory_used
     model.timing.load_s = time.perf_counter() - start
@@ -116,45 +120,39 @@ def plan_for(
 
 async def _compile(model: Model, matrices: Matrices, report: Callable[[Progress], None]) -> None:
     hp, gpu, n_ctx = model.hparams, model._gpu, model.n_ctx
-    model._share = "quad" if gpu.subgroups else "alone"
-    wg = 8
-    programs = {
-        f"_{name}": Program(
-            gpu, fused(hp, matrices, n_ctx=n_ctx, share=model._share, prompt=name == "prompt"), wg
+    choice = await choose(gpu)
+    model._prompt, model._decode = programs = [
+        Program(
+            gpu, fused(hp, matrices, n_ctx=n_ctx, share=choice.share, prompt=prompt), choice.workgroup_size
         )
-        for name in ("prompt", "decode")
-    }
+        for prompt in (True, False)
+    ]
     model._baseline = Program(gpu, baseline(hp, matrices, n_ctx=n_ctx), gpu.limits.workgroup_size())
-    pipelines = model._pipelines
-    total = len({key for program in programs.values() for key in program.keys})
-    for name, program in programs.items():
-        await program.compile(
-            model._buffers, pipelines, lambda: report(Progress("kernels", len(pipelines), total))
-        )
-        setattr(model, name, program)
+    total = len({key for program in programs for key in program.keys})
+    done = 0
+
+    def compiled() -> None:
+        nonlocal done
+        done += 1
+        report(Progress("kernels", done, total))
+
+    await asyncio.gather(*(p.compile(model._buffers, model._pipelines, compiled) for p in programs))
 
 
 async def _upload(
     model: Model,
-    matrices: Matrices,
-    vectors: Sequence[str],
+    reads: Sequence[Read],
+    repack: Repack,
     source: Source,
     report: Callable[[Progress], None],
     cancel: Cancel,
 ) -> None:
-    gpu, buffers = model._gpu, model._buffers
-    staging = model.plan.staging
-    reads = reads_of(model.gguf, matrices, vectors, buffers, staging)
     total, done = sum(piece.nbytes for read in reads for piece in read.chunk.pieces), 0
     report(Progress("weights", 0, total))
-    repack = Repack(gpu, buffers)
-    try:
-        for read in reads:
-            cancel.check("loading the weights")
-            await gpu.upload(source, read.chunk)
-            await repack(read.staged)
-            done += sum(piece.nbytes for piece in read.chunk.pieces)
-            report(Progress("weights", done, total))
+    for read in reads:
         cancel.check("loading the weights")
-    finally:
-        repack.free()
+        await model._gpu.upload(source, read.chunk)
+        repack(read.staged)
+        done += sum(piece.nbytes for piece in read.chunk.pieces)
+        report(Progress("weights", done, total))
+    cancel.check("loading the weights")

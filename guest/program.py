@@ -28,6 +28,9 @@ KV_STEP = 256  # grids over the context grow in powers of two from here
 MIN_SPLIT, MAX_SPLITS = 64, 32  # attention: positions of a stretch, at least; stretches, at most
 
 
+Pipelines = dict[object, "asyncio.Future[Pipeline]"]  # by what tells them apart; shared between programs
+
+
 @dataclass(frozen=True, slots=True)
 class Op:
     """One dispatch: a kernel, its buffers by name in binding order (the last is the output), its grid.
@@ -358,24 +361,26 @@ class Program:
     async def compile(
         self,
         buffers: Mapping[str, Buffer],
-        pipelines: dict[object, Pipeline],
+        pipelines: Pipelines,
         compiled: Callable[[], None] = lambda: None,
     ) -> None:
         """Add every pipeline that is not yet in `pipelines`, calling `compiled` after each; bind all buffers.
 
         Does nothing the second time. Raises: ShaderError.
         """
-        wanted = dict(zip(self.keys, self.ops, strict=True))
 
-        async def make(key: object, op: Op) -> None:
-            kernel = compose(op.variant, {**op.overrides, "WG": self._wg})
-            pipelines[key] = await self._gpu.pipeline(kernel)
+        async def make(op: Op) -> Pipeline:
+            pipeline = await self._gpu.pipeline(compose(op.variant, {**op.overrides, "WG": self._wg}))
             compiled()
+            return pipeline
 
-        await asyncio.gather(*(make(key, op) for key, op in wanted.items() if key not in pipelines))
-        for key, op in list(zip(self.keys, self.ops, strict=True))[len(self._bound) :]:
+        for key, op in zip(self.keys, self.ops, strict=True):
+            if key not in pipelines:
+                pipelines[key] = asyncio.ensure_future(make(op))
+        made = await asyncio.gather(*(pipelines[key] for key in self.keys))
+        for pipeline, op in list(zip(made, self.ops, strict=True))[len(self._bound) :]:
             bound = [buffers[name] for name in op.buffers]
-            self._bound.append((pipelines[key], self._gpu.bind(pipelines[key], bound)))
+            self._bound.append((pipeline, self._gpu.bind(pipeline, bound)))
 
     def has(self, label: str) -> bool:
         """Whether a step of this label leaves its result behind."""

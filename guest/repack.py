@@ -2,7 +2,7 @@
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from .device import Buffer, Gpu, Pipeline, Step
 from .kernels import Variant, compose
@@ -12,46 +12,42 @@ PIECE_WORDS = 6  # struct Piece in shaders/repack.wgsl
 
 
 class Repack:
-    """Records and submits one dispatch for each piece of a read; keeps what can be used again."""
+    """Records and submits one dispatch for each piece of a read. `pieces` are small buffers to be freed."""
 
-    def __init__(self, gpu: Gpu, buffers: Mapping[str, Buffer]) -> None:
+    def __init__(self, gpu: Gpu, buffers: Mapping[str, Buffer], pipelines: Mapping[str, Pipeline]) -> None:
         self._gpu = gpu
         self._buffers = buffers
-        self._pipelines: dict[str, Pipeline] = {}
-        self._pieces: list[Buffer] = []
+        self._pipelines = pipelines
+        self._wg = gpu.limits.workgroup_size()
+        self.pieces: list[Buffer] = []
 
-    async def __call__(self, staged: Sequence[tuple[Rows, int]]) -> None:
+    @classmethod
+    async def ready(cls, gpu: Gpu, buffers: Mapping[str, Buffer], quants: Iterable[str]) -> "Repack":
+        """Compile the kernels for these tensor types. Raises: ShaderError."""
+        size = {"WG": gpu.limits.workgroup_size()}
+        pipelines = {quant: await gpu.pipeline(compose(Variant("repack", quant), size)) for quant in quants}
+        return cls(gpu, buffers, pipelines)
+
+    def __call__(self, staged: Sequence[tuple[Rows, int]]) -> None:
         """Submit the repacking of these rows, each at its byte offset in the staging buffer.
 
         The next upload may overwrite the staging buffer: queues keep the order.
-
-        Raises: ShaderError.
         """
         gpu, buffers, steps = self._gpu, self._buffers, []
-        wg, most = gpu.limits.workgroup_size(), gpu.limits.max_compute_workgroups_per_dimension
+        most = gpu.limits.max_compute_workgroups_per_dimension
         for i, (rows, offset) in enumerate(staged):
             assert rows.matrix is not None and rows.slab is not None
             matrix, slab = rows.matrix, rows.slab
-            pipeline = await self._pipeline(matrix.quant.name, wg)
-            if i == len(self._pieces):
-                self._pieces.append(gpu.buffer(4 * PIECE_WORDS, f"piece {i}"))
+            if i == len(self.pieces):
+                self.pieces.append(gpu.buffer(4 * PIECE_WORDS, f"piece {i}"))
             row_bytes = matrix.quant.nbytes(matrix.n_in)
             words = [offset, rows.n_rows, rows.row0, rows.step, matrix.n_in, row_bytes]
-            gpu.write(self._pieces[i], 0, array("I", words).tobytes())
-            bound = [buffers[STAGING], self._pieces[i], buffers[slab.name], buffers[slab.scales]]
-            n = math.ceil(rows.n_rows * matrix.n_blocks / wg)
+            gpu.write(self.pieces[i], 0, array("I", words).tobytes())
+            pipeline = self._pipelines[matrix.quant.name]
+            bound = [buffers[STAGING], self.pieces[i], buffers[slab.name], buffers[slab.scales]]
+            n = math.ceil(rows.n_rows * matrix.n_blocks / self._wg)
             y = math.ceil(n / most)
             grid = (math.ceil(n / y), y, 1)
             steps.append(Step(pipeline, gpu.bind(pipeline, bound), grid, f"repack {rows.name}"))
         if steps:
             gpu.submit(gpu.record(steps))
-
-    async def _pipeline(self, quant: str, wg: int) -> Pipeline:
-        if quant not in self._pipelines:
-            self._pipelines[quant] = await self._gpu.pipeline(compose(Variant("repack", quant), {"WG": wg}))
-        return self._pipelines[quant]
-
-    def free(self) -> None:
-        """Give the small buffers back; work that is under way keeps what it needs."""
-        self._gpu.free(*self._pieces)
-        self._pieces.clear()

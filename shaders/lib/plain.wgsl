@@ -1,4 +1,5 @@
 // plain: what a quant part without blocks needs: no scales, weights as they are.
+// uses    lib/cell.wgsl
 const SCALE_A = vec4f(1.0);
 const SCALE_B = vec4f(1.0);
 
