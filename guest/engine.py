@@ -9,6 +9,7 @@ from array import array
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 from .cancel import Cancel
 from .device import AdapterInfo, Buffer, Gpu
@@ -23,6 +24,8 @@ from .weights import MemoryPlan
 
 SUBMIT_TARGET_S = 0.25  # a piece of a prompt is sized to take about this long
 NO_TOKEN = 0xFFFFFFFF  # argmax found NaN only
+
+T = TypeVar("T")
 
 
 class Model:
@@ -47,7 +50,8 @@ class Model:
         self._last_ops: tuple[Op, ...] = ()
         self._last_rows = 0
         self._busy = False
-        self._generation: Generation | None = None
+        self._generation: Generation | None = None  # the newest one
+        self._holder: object = None  # the call that the cache belongs to; any other must not go on in it
         self._in_flight: deque[Awaitable[int]] = deque()
 
     # ---- what the model is ------------------------------------------------------------------------------
@@ -129,11 +133,12 @@ class Model:
         if stop is not None and stop not in self.labels():
             raise PagelmError(f"no step is labelled {stop!r}; labels() lists them")
         with self._working():
-            self._end_generation()  # its cache goes
-            ids = self._begin(prompt, append)
-            first = await self._prefill(ids, Cancel(), stop=stop)
+            self._end_generation()
+            holder = object()
+            ids = self._begin(holder, prompt, append)
+            first = await self._prefill(holder, ids, Cancel(), stop=stop)
             if first is not None:
-                await first
+                await self._held(holder, first)
             return await self._values(self._last_ops[-1].buffers[-1] if stop else "logits", None)
 
     async def trace(
@@ -145,9 +150,10 @@ class Model:
         """
         with self._working():
             self._end_generation()
-            ids = self._begin(prompt, append=False)
+            holder = object()
+            ids = self._begin(holder, prompt, append=False)
             self._check_room(len(ids) + n - 1)
-            value = await self._token(await self._prefill(ids, Cancel()))
+            value = await self._token(holder, await self._prefill(holder, ids, Cancel()))
             for step in range(n):
                 yield value, await self._values("logits", None)
                 if step + 1 < n:
@@ -155,7 +161,7 @@ class Model:
                         self._gpu.write(
                             self._buffers["state"], STATE_TOKENS, array("I", [forced[step]]).tobytes()
                         )
-                    value = await self._token(self._submit_decode())
+                    value = await self._token(holder, self._submit_decode())
 
     async def peek(self, name: str, n: int | None = None) -> "array[float]":
         """The first `n` values (default all) of the last token's row of an activation after the last pass.
@@ -184,16 +190,19 @@ class Model:
     # ---- steps, used by Generation ----------------------------------------------------------------------
 
     def _end_generation(self) -> None:
-        """A generation still open ends as "cancelled": another call takes its place in the cache."""
+        """A generation still open ends as "cancelled", in the middle of a step too: see `_held`."""
         if self._generation is not None:
             self._generation.abandon()
+            if self._holder is self._generation:
+                self._holder = None
 
-    def _begin(self, prompt: str | Sequence[int], append: bool) -> list[int]:
-        """Ids to feed for this prompt, the cache being at the position where they go."""
+    def _begin(self, holder: object, prompt: str | Sequence[int], append: bool) -> list[int]:
+        """Ids to feed for this prompt, the cache being `holder`'s and at the position where they go."""
         ids = self.encode_prompt(prompt) if not append else [*self._unfed, *self._appended(prompt)]
         if not append:
             self.reset()
         self._check_room(len(ids))
+        self._holder = holder
         return ids
 
     def _appended(self, prompt: str | Sequence[int]) -> list[int]:
@@ -210,42 +219,40 @@ class Model:
             )
 
     async def _prefill(
-        self, ids: Sequence[int], cancel: Cancel, stop: str | None = None
+        self, holder: object, ids: Sequence[int], cancel: Cancel, stop: str | None = None
     ) -> Awaitable[int] | None:
         """Feed `ids` in pieces; the last one's submit reads the first token back (unless it stops early).
 
-        Raises: Cancelled, with the cache as it was before.
+        The cache counts them when all are in: on an error it is as it was before.
+
+        Raises: Cancelled; what `_held` raises.
         """
-        await self._drain()
-        before, state = self._n_past, self._buffers["state"]
+        await self._held(holder, self._drain())
+        state = self._buffers["state"]
         first_token: Awaitable[int] | None = None
         layers_end = stop or f"blk.{self.hparams.n_layer - 1}.ffn_residual"
         at = 0
-        try:
-            while at < len(ids):
-                cancel.check("reading the prompt")
-                piece = ids[at : at + self._piece]
-                self._gpu.write(state, 0, array("I", [self._n_past, len(piece), 0, 0, *piece]).tobytes())
-                start = time.perf_counter()
-                at += len(piece)
-                last = at == len(ids)
-                until = stop if last else layers_end
-                size = TOKEN_TILE
-                while size < len(piece):
-                    size *= 2
-                recording = self._prompt.recording(size, kv_bucket(self._n_past + size, self.n_ctx), until)
-                self._last_ops, self._last_rows = self._prompt.until(until), len(piece)
-                self._count(len(self._last_ops))
-                if last and stop is None:
-                    first_token = self._gpu.submit(recording, (state, STATE_NEXT))
-                else:
-                    self._gpu.submit(recording)
-                    await self._gpu.idle()
-                    self._resize(time.perf_counter() - start)
-                self._n_past += len(piece)
-        except BaseException:
-            self._n_past = before
-            raise
+        while at < len(ids):
+            cancel.check("reading the prompt")
+            piece, n_past = ids[at : at + self._piece], self._n_past + at
+            self._gpu.write(state, 0, array("I", [n_past, len(piece), 0, 0, *piece]).tobytes())
+            start = time.perf_counter()
+            at += len(piece)
+            last = at == len(ids)
+            until = stop if last else layers_end
+            size = TOKEN_TILE
+            while size < len(piece):
+                size *= 2
+            recording = self._prompt.recording(size, kv_bucket(n_past + size, self.n_ctx), until)
+            self._last_ops, self._last_rows = self._prompt.until(until), len(piece)
+            self._count(len(self._last_ops))
+            if last and stop is None:
+                first_token = self._gpu.submit(recording, (state, STATE_NEXT))
+            else:
+                self._gpu.submit(recording)
+                await self._held(holder, self._gpu.idle())
+                self._resize(time.perf_counter() - start)
+        self._n_past += len(ids)
         self._unfed = []
         return first_token
 
@@ -270,14 +277,31 @@ class Model:
         assert value is not None
         return value
 
-    async def _token(self, pending: Awaitable[int] | None) -> int:
+    async def _token(self, holder: object, pending: Awaitable[int] | None) -> int:
         assert pending is not None
-        value = await pending
+        value = await self._held(holder, pending)
         if value == NO_TOKEN:
             raise NumericError(
                 f"every logit at position {self._n_past} is NaN; `pagelm check` finds the first bad step"
             )
         return value
+
+    async def _held(self, holder: object, coming: Awaitable[T]) -> T:
+        """What `coming` brings, `holder` still having the cache then: every wait in a pass goes through here.
+
+        Raises: BusyError when another call took the cache meanwhile, whatever `coming` brought.
+        """
+        try:
+            value = await coming
+        except PagelmError:
+            self._check_holder(holder)
+            raise
+        self._check_holder(holder)
+        return value
+
+    def _check_holder(self, holder: object) -> None:
+        if holder is not self._holder:
+            raise BusyError("another call took the cache from this one; begin again when that one is done")
 
     async def _drain(self) -> None:
         """Let submits whose tokens nobody wants come back, so that no read-back slot stays taken."""

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .cancel import Cancel
-from .errors import Cancelled, PromptError
+from .errors import Cancelled, PagelmError, PromptError
 
 if TYPE_CHECKING:
     from .engine import Model
@@ -18,7 +18,8 @@ class Generation:
 
     `prompt_ids`, `ids` (generated so far, the end token left out unless ignored), `text`, and after the end
     `stop_reason`: "length", "eos", "cancelled", "context" or "error" (an exception was raised).
-    A newer generation of the same model ends this one as "cancelled".
+    A newer generation of the same model ends this one as "cancelled", at once: a token that is on its way
+    is dropped, and the model's context is the prompt and `ids` (before the prompt is read: as it was).
     """
 
     def __init__(
@@ -79,11 +80,15 @@ class Generation:
 
     async def _next_piece(self) -> str:
         """The next text that is not empty, or "" at the end."""
-        if not self._started:
-            await self._start()
         piece = ""
-        while not self.stop_reason and not piece:
-            piece = await self._step()
+        try:
+            if not self._started:
+                await self._start()
+            while not self.stop_reason and not piece:
+                piece = await self._step()
+        except PagelmError:
+            if not self.stop_reason:  # else another call ended this one while it waited: nobody's error
+                raise
         if piece:
             self.text += piece
             if self._emit is not None and self._emit(piece) is False and not self.stop_reason:
@@ -96,13 +101,13 @@ class Generation:
         self._started = True
         if self._max_tokens < 1:
             raise PromptError(f"max_tokens is {self._max_tokens}; it must be at least 1")
-        self.prompt_ids = model._begin(self._prompt, self._append)
+        self.prompt_ids = model._begin(self, self._prompt, self._append)
         timing.prefill_s = timing.decode_s = timing.record_s = timing.submit_s = timing.wait_s = 0.0
         timing.prefill_tokens = timing.decode_tokens = 0
         self._buffers_before = model._gpu.buffers_created
         began = time.perf_counter()
         try:
-            first = await model._prefill(self.prompt_ids, self._cancel)
+            first = await model._prefill(self, self.prompt_ids, self._cancel)
         except Cancelled:
             self._finish("cancelled")
             return
@@ -127,7 +132,7 @@ class Generation:
         if not model._in_flight:
             return self._finish("length" if self._issued >= self._max_tokens else "context")
         before = time.perf_counter()
-        token = await model._token(model._in_flight.popleft())
+        token = await model._token(self, model._in_flight.popleft())
         now = time.perf_counter()
         if first:
             timing.prefill_s = now - self._began

@@ -8,6 +8,7 @@ from tiny_gguf import tiny_model
 
 from pagelm.cancel import Cancel
 from pagelm.device import CHUNK_BYTES, Limits
+from pagelm.engine import NO_TOKEN
 from pagelm.errors import (
     ArchError,
     BusyError,
@@ -32,6 +33,17 @@ def load(gpu, data=TINY, **kw):
 
 def run(coroutine):
     return asyncio.run(coroutine)
+
+
+async def turns(n):
+    """Let the other tasks go on from `n` of their waits."""
+    for _ in range(n):
+        await asyncio.sleep(0)
+
+
+def fed(gpu):
+    """The state's words as they were last written: n_past, n_tokens, …, ids."""
+    return list(memoryview(next(b for b in gpu.buffers if b.label == "state").data).cast("I"))
 
 
 def test_upload_brings_every_tensor_in_chunks_of_at_most_16_mib():
@@ -207,9 +219,8 @@ def test_append_goes_on_where_the_last_call_ended():
     model = load(gpu)
     run(model.generate([5, 6], 4, ignore_eos=True).run())
     assert model.position == 2 + 3
-    state = next(b for b in gpu.buffers if b.label == "state")
     run(model.generate([9], 1, append=True, ignore_eos=True).run())
-    assert list(memoryview(state.data).cast("I"))[:6] == [5, 2, 0, 0, 39, 9]  # n_past, n_tokens, …, ids
+    assert fed(gpu)[:6] == [5, 2, 0, 0, 39, 9]
     assert model.position == 7
     model.reset()
     assert model.position == 0
@@ -228,6 +239,36 @@ def test_a_newer_generation_ends_the_older_one():
 
     older, newer = run(both())
     assert (older.stop_reason, newer.stop_reason) == ("cancelled", "length")
+
+
+@pytest.mark.parametrize("late", [50, EOS, NO_TOKEN])
+@pytest.mark.parametrize("ticks", range(1, 9))
+def test_a_generation_ended_in_the_middle_of_a_step_takes_nothing_more(ticks, late):
+    script = {4: late}  # on its way at the last of these ticks
+    gpu = FakeGpu(tokens=lambda i: script.get(i, 36 + i))
+    model = load(gpu)
+    prompt = list(range(5, 35))
+
+    async def both():
+        older = model.generate(prompt, 50)
+        running = asyncio.ensure_future(older.run())
+        await turns(ticks)
+        assert not older.stop_reason
+        newer = model.generate([9], 1, append=True, ignore_eos=True)
+        ids, position, submits = list(older.ids), model.position, len(gpu.log)
+        assert await running == older.text == model.tokenizer.decode(ids)
+        assert (older.ids, older.stop_reason, model.position) == (ids, "cancelled", position)
+        assert not any(entry.startswith("submit") for entry in gpu.log[submits:])
+        script.clear()
+        await newer.run()
+        return ids, position, newer
+
+    ids, position, newer = run(both())
+    assert newer.prompt_ids == [*ids[-1:], 9]
+    assert fed(gpu)[:2] == [position, len(newer.prompt_ids)]
+    assert model.position == position + len(newer.prompt_ids)
+    # in the cache: the prompt, if it was read to its end, and all ids but the last
+    assert position == len(prompt) + max(0, len(ids) - 1) or (position, ids) == (0, [])
 
 
 def test_prefill_logits_ends_an_open_generation():
