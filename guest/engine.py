@@ -172,9 +172,12 @@ class Model:
             return await self._values(name, n)
 
     def reset(self) -> None:
-        """Forget the context; the next prompt starts at position 0."""
-        self._n_past = 0
-        self._unfed = []
+        """Forget the context; the next prompt starts at position 0.
+
+        A generation still open ends as "cancelled"; any other pass still open ends with a BusyError.
+        """
+        self._end_generation()
+        self._take(None, append=False)
 
     async def close(self) -> None:
         """Free all GPU memory of this model, and the device if `load` opened it. May be called again."""
@@ -199,11 +202,16 @@ class Model:
     def _begin(self, holder: object, prompt: str | Sequence[int], append: bool) -> list[int]:
         """Ids to feed for this prompt, the cache being `holder`'s and at the position where they go."""
         ids = self.encode_prompt(prompt) if not append else [*self._unfed, *self._appended(prompt)]
-        if not append:
-            self.reset()
+        self._take(holder, append)
         self._check_room(len(ids))
-        self._holder = holder
         return ids
+
+    def _take(self, holder: object, append: bool) -> None:
+        """The cache is `holder`'s from here on, and empty unless it goes on with what is there."""
+        self._holder = holder
+        if not append:
+            self._n_past = 0
+            self._unfed = []
 
     def _appended(self, prompt: str | Sequence[int]) -> list[int]:
         if not isinstance(prompt, str):
@@ -289,7 +297,7 @@ class Model:
     async def _held(self, holder: object, coming: Awaitable[T]) -> T:
         """What `coming` brings, `holder` still having the cache then: every wait in a pass goes through here.
 
-        Raises: BusyError when another call took the cache meanwhile, whatever `coming` brought.
+        Raises: BusyError when it was reset or taken by another call meanwhile, whatever `coming` brought.
         """
         try:
             value = await coming
@@ -301,7 +309,9 @@ class Model:
 
     def _check_holder(self, holder: object) -> None:
         if holder is not self._holder:
-            raise BusyError("another call took the cache from this one; begin again when that one is done")
+            raise BusyError(
+                "the context was reset, or taken by another call, before this one was done; begin it again"
+            )
 
     async def _drain(self) -> None:
         """Let submits whose tokens nobody wants come back, so that no read-back slot stays taken."""

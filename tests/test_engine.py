@@ -271,6 +271,58 @@ def test_a_generation_ended_in_the_middle_of_a_step_takes_nothing_more(ticks, la
     assert position == len(prompt) + max(0, len(ids) - 1) or (position, ids) == (0, [])
 
 
+@pytest.mark.parametrize("ticks", range(9))
+def test_reset_ends_an_open_generation_in_the_middle_of_a_step_too(ticks):
+    gpu = FakeGpu()
+    model = load(gpu)
+    run(model.generate([5, 6], 3, ignore_eos=True).run())
+
+    async def both():
+        generation = model.generate(list(range(5, 35)), 50, append=True, ignore_eos=True)
+        running = asyncio.ensure_future(generation.run())
+        await turns(ticks)
+        model.reset()
+        ids = list(generation.ids)
+        await running
+        assert (generation.ids, generation.stop_reason) == (ids, "cancelled")
+        assert model.position == 0
+        await model.generate([9], 1, append=True, ignore_eos=True).run()
+
+    run(both())
+    assert fed(gpu)[:5] == [0, 1, 0, 0, 9]
+
+
+def test_reset_between_two_pieces_ends_the_generation():
+    model = load(FakeGpu())
+
+    async def both():
+        generation = model.generate([5], 50, ignore_eos=True)
+        await anext(generation)
+        model.reset()
+        assert [piece async for piece in generation] == []
+        return generation
+
+    assert run(both()).stop_reason == "cancelled"
+    assert model.position == 0
+    assert len(run(model.generate([9], 3, ignore_eos=True).run())) > 0
+
+
+@pytest.mark.parametrize("ticks", range(1, 5))
+def test_reset_in_the_middle_of_another_pass_ends_it_with_an_error(ticks):
+    model = load(FakeGpu())
+
+    async def both():
+        running = asyncio.ensure_future(model.prefill_logits(list(range(5, 35))))
+        await turns(ticks)
+        model.reset()
+        with pytest.raises(BusyError, match="the context was reset"):
+            await running
+
+    run(both())
+    assert model.position == 0
+    run(model.prefill_logits([5]))
+
+
 def test_prefill_logits_ends_an_open_generation():
     model = load(FakeGpu())
 
