@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from .cancel import Cancel
 from .device import AdapterInfo, Buffer, Gpu
-from .errors import BusyError, ContextFull, DeviceError, NumericError, PagelmError, PromptError
+from .errors import BusyError, ContextFull, NumericError, PagelmError, PromptError
 from .generation import Generation
 from .gguf import Gguf
 from .hparams import HParams
@@ -180,15 +180,21 @@ class Model:
         self._take(None, append=False)
 
     async def close(self) -> None:
-        """Free all GPU memory of this model, and the device if `load` opened it. May be called again."""
+        """Free all GPU memory of this model, and the device if `load` opened it. May be called again.
+
+        A generation still open ends as "cancelled"; any other call, still open or later, with a PagelmError.
+        """
+        self._end_generation()
         buffers, self._buffers = self._buffers, {}
         if not buffers:
             return
-        with suppress(DeviceError):  # a lost device has nothing under way any more
-            await self._drain()
-        self._gpu.free(*buffers.values())
-        if self.owns_gpu:
-            self._gpu.close()
+        try:
+            with suppress(PagelmError):  # a lost device has nothing under way any more
+                await self._drain()
+        finally:
+            self._gpu.free(*buffers.values())
+            if self.owns_gpu:
+                self._gpu.close()
 
     # ---- steps, used by Generation ----------------------------------------------------------------------
 
@@ -297,7 +303,7 @@ class Model:
     async def _held(self, holder: object, coming: Awaitable[T]) -> T:
         """What `coming` brings, `holder` still having the cache then: every wait in a pass goes through here.
 
-        Raises: BusyError when it was reset or taken by another call meanwhile, whatever `coming` brought.
+        Raises: what `_check_holder` raises, whatever `coming` brought.
         """
         try:
             value = await coming
@@ -308,6 +314,8 @@ class Model:
         return value
 
     def _check_holder(self, holder: object) -> None:
+        """Raises: PagelmError when the model was closed; BusyError when `holder` lost the cache."""
+        self._check_open()
         if holder is not self._holder:
             raise BusyError(
                 "the context was reset, or taken by another call, before this one was done; begin it again"
@@ -342,14 +350,21 @@ class Model:
         width = widths[name]
         stride = width if name in ("logits", "scores") else padded(width)
         count = width if n is None else max(0, min(n, width))
-        data = await self._gpu.read(self._buffers[name], 4 * row * stride, 4 * count) if count else b""
+        try:
+            data = await self._gpu.read(self._buffers[name], 4 * row * stride, 4 * count) if count else b""
+        except PagelmError:
+            self._check_open()  # if it was closed meanwhile, that is why
+            raise
         return array("f", data)
+
+    def _check_open(self) -> None:
+        if not self._buffers:
+            raise PagelmError("the model was closed; load it again")
 
     @contextmanager
     def _working(self) -> Iterator[None]:
         """Marks the model as busy. Raises: BusyError when it is already."""
-        if not self._buffers:
-            raise PagelmError("the model was closed; load it again")
+        self._check_open()
         if self._busy:
             raise BusyError("the model is at work on another call; wait for it or cancel it first")
         self._busy = True

@@ -18,8 +18,8 @@ class Generation:
 
     `prompt_ids`, `ids` (generated so far, the end token left out unless ignored), `text`, and after the end
     `stop_reason`: "length", "eos", "cancelled", "context" or "error" (an exception was raised).
-    A newer generation of the same model ends this one as "cancelled", at once: a token that is on its way
-    is dropped, and the model's context is the prompt and `ids` (before the prompt is read: as it was).
+    Another call that needs the cache, `reset` and `close` end this one as "cancelled", at once: a token that
+    is on its way is dropped, and the context is the prompt and `ids` (before the prompt is read: as it was).
     """
 
     def __init__(

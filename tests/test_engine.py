@@ -14,6 +14,7 @@ from pagelm.errors import (
     BusyError,
     Cancelled,
     ContextFull,
+    DeviceError,
     LimitError,
     NumericError,
     PagelmError,
@@ -426,6 +427,73 @@ def test_a_closed_model_says_so():
         run(model.generate([5], 3).run())
     with pytest.raises(PagelmError, match="closed"):
         run(model.peek("x"))
+
+
+@pytest.mark.parametrize("ticks", range(9))
+def test_closing_ends_an_open_generation_in_the_middle_of_a_step_too(ticks):
+    gpu = FakeGpu()
+    model = load(gpu)
+
+    async def both():
+        generation = model.generate(list(range(5, 35)), 50, ignore_eos=True)
+        running = asyncio.ensure_future(generation.run())
+        await turns(ticks)
+        await model.close()
+        ids = list(generation.ids)
+        assert await running == generation.text
+        assert [piece async for piece in generation] == []
+        assert (generation.ids, generation.stop_reason) == (ids, "cancelled")
+
+    run(both())
+    assert gpu.memory_used == 0
+
+
+@pytest.mark.parametrize("ticks", range(1, 6))
+@pytest.mark.parametrize("call", ["prefill_logits", "trace", "peek"])
+def test_closing_in_the_middle_of_another_call_ends_it_with_an_error(call, ticks):
+    gpu = FakeGpu()
+    model = load(gpu)
+
+    async def read(src, offset, nbytes):
+        await turns(10)
+        if src.freed:
+            raise DeviceError("the buffer was destroyed")
+        return bytes(nbytes)
+
+    async def work():
+        if call == "trace":
+            return [step async for step in model.trace(list(range(5, 35)), 3)]
+        return await (model.peek("x") if call == "peek" else model.prefill_logits(list(range(5, 35))))
+
+    async def both():
+        await model.prefill_logits([5])
+        gpu.read = read
+        running = asyncio.ensure_future(work())
+        await turns(ticks)
+        await model.close()
+        with pytest.raises(PagelmError, match="the model was closed; load it again"):
+            await running
+
+    run(both())
+    assert gpu.memory_used == 0
+
+
+def test_closing_frees_everything_on_a_lost_device_too():
+    gpu = FakeGpu()
+    model = load(gpu)
+
+    def lost(i):
+        raise LimitError("the GPU has no memory left")
+
+    async def both():
+        generation = model.generate([5], 50, ignore_eos=True)
+        await anext(generation)
+        gpu._tokens = lost
+        await model.close()
+        return generation
+
+    assert run(both()).stop_reason == "cancelled"
+    assert gpu.memory_used == 0
 
 
 def test_labels_follow_the_pass():
