@@ -146,22 +146,26 @@ class Model:
     ) -> AsyncIterator[tuple[int, "array[float]"]]:
         """`n` steps from an empty cache through the decode program: (id argmax chose, logits) of each.
 
-        `forced` gives the ids to go on with instead of the chosen ones.
+        `forced` gives the ids to go on with instead of the chosen ones. Other calls may come between two
+        steps; one that needs the cache ends this one with a BusyError.
         """
-        with self._working():
-            self._end_generation()
-            holder = object()
-            ids = self._begin(holder, prompt, append=False)
-            self._check_room(len(ids) + n - 1)
-            value = await self._token(holder, await self._prefill(holder, ids, Cancel()))
-            for step in range(n):
-                yield value, await self._values("logits", None)
-                if step + 1 < n:
+        holder = object()
+        for step in range(n):
+            with self._working():
+                if step == 0:
+                    self._end_generation()
+                    ids = self._begin(holder, prompt, append=False)
+                    self._check_room(len(ids) + n - 1)
+                    pending = await self._prefill(holder, ids, Cancel())
+                else:
+                    self._check_holder(holder)
                     if forced is not None:
-                        self._gpu.write(
-                            self._buffers["state"], STATE_TOKENS, array("I", [forced[step]]).tobytes()
-                        )
-                    value = await self._token(holder, self._submit_decode())
+                        token = array("I", [forced[step - 1]])
+                        self._gpu.write(self._buffers["state"], STATE_TOKENS, token.tobytes())
+                    pending = self._submit_decode()
+                value = await self._token(holder, pending)
+                logits = await self._values("logits", None)
+            yield value, logits  # not at work meanwhile: nobody may ever come back for the rest
 
     async def peek(self, name: str, n: int | None = None) -> "array[float]":
         """The first `n` values (default all) of the last token's row of an activation after the last pass.

@@ -338,6 +338,61 @@ def test_prefill_logits_ends_an_open_generation():
     assert model.position == 40
 
 
+def test_trace_ends_an_open_generation():
+    model = load(FakeGpu())
+
+    async def both():
+        generation = model.generate([5], 50, ignore_eos=True)
+        await anext(generation)
+        ids = [token async for token, _ in model.trace([9] * 40, 3)]
+        return generation, ids, [piece async for piece in generation]
+
+    generation, ids, rest = run(both())
+    assert (generation.stop_reason, rest, len(ids)) == ("cancelled", [], 3)
+    assert model.position == 40 + 2
+
+
+def test_a_trace_that_nobody_goes_on_with_blocks_nothing():
+    model = load(FakeGpu())
+
+    async def both():
+        left = model.trace([5, 6], 50)  # kept: as if the collector never came
+        async for _ in left:
+            break
+        assert len(await model.peek("logits")) == 400
+        assert len(await model.generate([5], 3, ignore_eos=True).run()) == 3
+        return left
+
+    run(both())
+
+
+@pytest.mark.parametrize("other", ["generate", "prefill_logits", "trace", "reset", "close"])
+def test_a_trace_whose_cache_another_call_took_says_so(other):
+    gpu = FakeGpu()
+    model = load(gpu)
+
+    async def both():
+        steps = model.trace([5, 6], 50)
+        await anext(steps)
+        if other == "generate":
+            await model.generate([7], 3, append=True).run()
+        elif other == "prefill_logits":
+            await model.prefill_logits([7])
+        elif other == "trace":
+            await anext(model.trace([7], 2))
+        elif other == "reset":
+            model.reset()
+        else:
+            await model.close()
+        position, submits = model.position, len(gpu.log)
+        error, message = (PagelmError, "closed") if other == "close" else (BusyError, "taken by another call")
+        with pytest.raises(error, match=message):
+            await anext(steps)
+        assert (model.position, len(gpu.log)) == (position, submits)
+
+    run(both())
+
+
 def test_two_calls_at_once_are_refused():
     model = load(FakeGpu())
 
