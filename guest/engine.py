@@ -7,14 +7,15 @@ submit of the next token goes out before the previous token has come back (`gene
 import time
 from array import array
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
+from reprlib import repr as shown
 from typing import TypeVar
 
 from .cancel import Cancel
 from .device import AdapterInfo, Buffer, Gpu
 from .errors import BusyError, ContextFull, NumericError, PagelmError, PromptError
-from .generation import Generation
+from .generation import Generation, is_integer
 from .gguf import Gguf
 from .hparams import HParams
 from .metrics import Stats, Timing
@@ -77,16 +78,13 @@ class Model:
     def encode_prompt(self, prompt: str | Sequence[int]) -> list[int]:
         """Ids of a prompt: special tokens in it parsed, BOS where the metadata asks for it.
 
-        Raises: PromptError for an empty prompt or an id outside the vocabulary.
+        Raises: PromptError for an empty prompt, one that is neither text nor ids, or an id that there is not.
         """
-        ids = self.tokenizer.encode(prompt, add_special=True) if isinstance(prompt, str) else list(prompt)
+        if isinstance(prompt, str):
+            prompt = self.tokenizer.encode(prompt, add_special=True)
+        ids = self._checked(prompt, "the prompt", "text, or a list of token ids")
         if not ids:
             raise PromptError("the prompt is empty; give at least one token to go on from")
-        for token in ids:
-            if not 0 <= token < self.hparams.n_vocab:
-                raise PromptError(
-                    f"token id {token} in the prompt; the model has ids 0 to {self.hparams.n_vocab - 1}"
-                )
         return ids
 
     # ---- generation -------------------------------------------------------------------------------------
@@ -168,10 +166,13 @@ class Model:
             yield value, logits  # not at work meanwhile: nobody may ever come back for the rest
 
     async def peek(self, name: str, n: int | None = None) -> "array[float]":
-        """The first `n` values (default all) of the last token's row of an activation after the last pass.
+        """The first `n` values (all by default or if there are fewer) of the last token's row of an
+        activation after the last pass.
 
         `name`: x (residual stream), h (normed), q, k, v, att, o, gate, up, act, logits.
         """
+        if n is not None and (not is_integer(n) or n < 0):
+            raise PagelmError(f"n is {shown(n)}; allowed: an integer from 0, or None for all values")
         with self._working():
             return await self._values(name, n)
 
@@ -227,6 +228,22 @@ class Model:
         if not isinstance(prompt, str):
             return self.encode_prompt(prompt)
         return self.encode_prompt(self.tokenizer.encode(prompt) if self._n_past else prompt)
+
+    def _checked(self, ids: Sequence[int], what: str, allowed: str) -> list[int]:
+        """`ids` as Python's own integers. Raises: PromptError when they are no token ids of this model."""
+        try:
+            if isinstance(ids, str | bytes | bytearray | memoryview | Mapping | Set):
+                raise TypeError  # they can be iterated over, but not as ids in an order
+            ids = list(ids)
+        except TypeError:
+            raise PromptError(f"{what} is {shown(ids)}; allowed: {allowed}") from None
+        last = self.hparams.n_vocab - 1
+        for at, token in enumerate(ids):
+            if not is_integer(token) or not 0 <= token <= last:
+                raise PromptError(
+                    f"token id {shown(token)} at index {at} of {what}; allowed: integers from 0 to {last}"
+                )
+        return list(map(int, ids))
 
     def _check_room(self, n: int) -> None:
         if self._n_past + n > self.n_ctx:
@@ -353,7 +370,7 @@ class Model:
         row = self._last_rows - 1 if writers[-1].per_token else 0
         width = widths[name]
         stride = width if name in ("logits", "scores") else padded(width)
-        count = width if n is None else max(0, min(n, width))
+        count = width if n is None else min(n, width)
         try:
             data = await self._gpu.read(self._buffers[name], 4 * row * stride, 4 * count) if count else b""
         except PagelmError:

@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from numbers import Integral
+from reprlib import repr as shown
 from typing import TYPE_CHECKING
 
 from .cancel import Cancel
@@ -99,8 +101,8 @@ class Generation:
         """Feed the prompt; its last submit computes the first token."""
         model, timing = self._model, self._model.timing
         self._started = True
-        if self._max_tokens < 1:
-            raise PromptError(f"max_tokens is {self._max_tokens}; it must be at least 1")
+        if not is_integer(self._max_tokens) or self._max_tokens < 1:
+            raise PromptError(f"max_tokens is {shown(self._max_tokens)}; allowed: an integer from 1")
         self.prompt_ids = model._begin(self, self._prompt, self._append)
         timing.prefill_s = timing.decode_s = timing.record_s = timing.submit_s = timing.wait_s = 0.0
         timing.prefill_tokens = timing.decode_tokens = 0
@@ -158,3 +160,8 @@ class Generation:
             model._unfed = self.ids[-1:]
             model.stats.buffers_created_in_decode += model._gpu.buffers_created - self._buffers_before
         return self._stream.flush()
+
+
+def is_integer(value: object) -> bool:
+    """Whether `value` is a whole number: numpy's are too, True and 1.0 are not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)

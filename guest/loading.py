@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from reprlib import repr as shown
 from typing import Any
 
 from .cancel import Cancel
@@ -36,7 +37,7 @@ async def load_model(
     On any error, cancellation included, every GPU buffer made here is freed again.
 
     Raises: GgufError, ArchError, TokenizerError, LimitError, SourceError, ShaderError, DeviceError,
-    Cancelled.
+    Cancelled; PagelmError for an `n_ctx` that the model cannot have.
     """
     cancel = cancel or Cancel()
     report = on_progress or (lambda progress: None)
@@ -45,9 +46,10 @@ async def load_model(
     report(Progress("header", gguf.data_offset, gguf.data_offset))
     hp = hparams_from(gguf)
     n_ctx = min(hp.n_ctx_train, DEFAULT_N_CTX) if n_ctx is None else n_ctx
-    if not 1 <= n_ctx <= hp.n_ctx_train:
+    if not isinstance(n_ctx, int) or isinstance(n_ctx, bool) or not 1 <= n_ctx <= hp.n_ctx_train:
         raise PagelmError(
-            f"n_ctx {n_ctx} is not between 1 and {hp.n_ctx_train}, the context the model was trained for"
+            f"n_ctx is {shown(n_ctx)}; allowed: an integer from 1 to {hp.n_ctx_train},"
+            " the context the model was trained for"
         )
     tensors = expected_tensors(hp, gguf)
     slabs = {name: slabs_of(gguf, gguf.tensors[name], gpu.limits) for name in tensors}

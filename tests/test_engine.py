@@ -1,7 +1,10 @@
 """Order, counts and ends of loading and generating, on a fake device: no adapter needed."""
 
 import asyncio
+import re
+from array import array
 
+import numpy as np
 import pytest
 from fake_gpu import FakeGpu
 from tiny_gguf import tiny_model
@@ -406,13 +409,70 @@ def test_two_calls_at_once_are_refused():
     run(both())
 
 
-def test_bad_prompts_are_refused():
-    model = load(FakeGpu())
-    for prompt, message in (([], "empty"), ("", "empty"), ([400], "ids 0 to 399"), ([-1], "token id -1")):
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ([], "empty"),
+        ("", "empty"),
+        ([400], "token id 400 at index 0 of the prompt; allowed: integers from 0 to 399"),
+        ([5, -1], "token id -1 at index 1"),
+        ([5, 1.0], r"token id 1\.0 at index 1"),
+        (["5"], "token id '5'"),
+        ([True], "token id True"),
+        ([None], "token id None"),
+        ([[5]], r"token id \[5\]"),
+        (np.array([5.0]), r"token id .*5\.0"),
+        (np.array([[5, 6]]), "token id array"),
+        (b"The capital", "the prompt is b'The capital'; allowed: text, or a list of token ids"),
+        (bytearray(b"abc"), "the prompt is bytearray"),
+        (memoryview(b"abc"), "the prompt is <memory"),
+        ({5: 6}, "the prompt is {5: 6}"),
+        ({5, 6}, "the prompt is {5, 6}"),
+        (5, "the prompt is 5"),
+        (None, "the prompt is None"),
+        (["x" * 10**6], "^.{,200}$"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("append", [False, True])
+def test_prompts_that_are_neither_text_nor_ids_are_refused(prompt, message, append):
+    gpu = FakeGpu()
+    model = load(gpu)
+    run(model.generate([5, 6], 2, ignore_eos=True).run())
+    gpu.log.clear()
+    for call in (
+        model.generate(prompt, 5, append=append).run(),
+        model.prefill_logits(prompt, append=append),
+        anext(model.trace(prompt, 1)),
+    ):
         with pytest.raises(PromptError, match=message):
-            run(model.generate(prompt, 5).run())
-    with pytest.raises(PromptError, match="max_tokens is 0"):
-        run(model.generate([5], 0).run())
+            run(call)
+    assert (gpu.log, model.position) == ([], 3)
+
+
+@pytest.mark.parametrize("ids", [(5, 6), range(5, 7), array("I", [5, 6]), np.array([5, 6]), iter([5, 6])])
+def test_ids_may_come_in_any_kind_of_list(ids):
+    model = load(FakeGpu())
+    generation = model.generate(ids, np.int32(2), ignore_eos=True)
+    run(generation.run())
+    assert generation.prompt_ids == [5, 6] and {type(i) for i in generation.prompt_ids} == {int}
+    assert len(generation.ids) == 2
+
+
+@pytest.mark.parametrize("max_tokens", [0, -1, 1.5, 2.0, "3", True, None])
+def test_counts_of_tokens_that_are_none_are_refused(max_tokens):
+    generation = load(FakeGpu()).generate([5], max_tokens)
+    with pytest.raises(PromptError, match=f"max_tokens is {max_tokens!r}; allowed: an integer from 1"):
+        run(generation.run())
+    assert generation.stop_reason == "error"
+
+
+@pytest.mark.parametrize("n", [-1, 1.5, "3", True])
+def test_counts_of_values_that_are_none_are_refused(n):
+    model = load(FakeGpu())
+    run(model.prefill_logits([5]))
+    with pytest.raises(PagelmError, match=f"n is {n!r}; allowed: an integer from 0"):
+        run(model.peek("logits", n))
 
 
 def test_all_nan_logits_are_an_error_and_not_token_4294967295():
@@ -443,10 +503,14 @@ def test_unsupported_tensor_types_are_named():
         load(FakeGpu(), data)
 
 
-@pytest.mark.parametrize("n_ctx", [0, -1, 10**6])
+@pytest.mark.parametrize("n_ctx", [0, -1, 10**6, 1.5, 16.0, "512", True, [16]])
 def test_context_sizes_the_model_cannot_have_are_refused(n_ctx):
-    with pytest.raises(PagelmError, match=f"n_ctx {n_ctx} is not between 1 and"):
-        load(FakeGpu(), n_ctx=n_ctx)
+    gpu = FakeGpu()
+    with pytest.raises(
+        PagelmError, match=re.escape(f"n_ctx is {n_ctx!r}; allowed: an integer from 1 to 256")
+    ):
+        load(gpu, n_ctx=n_ctx)
+    assert gpu.buffers_created == 0
 
 
 def test_two_models_share_a_device_and_closing_one_leaves_the_other():
