@@ -144,16 +144,23 @@ class Model:
     ) -> AsyncIterator[tuple[int, "array[float]"]]:
         """`n` steps from an empty cache through the decode program: (id argmax chose, logits) of each.
 
-        `forced` gives the ids to go on with instead of the chosen ones. Other calls may come between two
-        steps; one that needs the cache ends this one with a BusyError.
+        `forced` gives the ids to go on with instead of the chosen ones, at least `n` - 1 of them. Other calls
+        may come between two steps; one that needs the cache ends this one with a BusyError.
+
+        Raises (when iterated, before any work): PromptError; ContextFull when not all steps have room.
         """
+        if not is_integer(n) or n < 1:
+            raise PromptError(f"n is {shown(n)}; allowed: an integer from 1")
+        if forced is not None:
+            forced = self._checked(forced, "forced", "a list of token ids")
+            if len(forced) < n - 1:
+                raise PromptError(f"forced has {len(forced)} ids; allowed: {n - 1} or more for {n} steps")
         holder = object()
         for step in range(n):
             with self._working():
                 if step == 0:
                     self._end_generation()
-                    ids = self._begin(holder, prompt, append=False)
-                    self._check_room(len(ids) + n - 1)
+                    ids = self._begin(holder, prompt, append=False, more=n - 1)
                     pending = await self._prefill(holder, ids, Cancel())
                 else:
                     self._check_holder(holder)
@@ -166,8 +173,7 @@ class Model:
             yield value, logits  # not at work meanwhile: nobody may ever come back for the rest
 
     async def peek(self, name: str, n: int | None = None) -> "array[float]":
-        """The first `n` values (all by default or if there are fewer) of the last token's row of an
-        activation after the last pass.
+        """The last token's row of an activation after the last pass, or its first `n` values.
 
         `name`: x (residual stream), h (normed), q, k, v, att, o, gate, up, act, logits.
         """
@@ -210,11 +216,14 @@ class Model:
             if self._holder is self._generation:
                 self._holder = None
 
-    def _begin(self, holder: object, prompt: str | Sequence[int], append: bool) -> list[int]:
-        """Ids to feed for this prompt, the cache being `holder`'s and at the position where they go."""
+    def _begin(self, holder: object, prompt: str | Sequence[int], append: bool, more: int = 0) -> list[int]:
+        """Ids to feed for this prompt, the cache being `holder`'s and at the position where they go.
+
+        Raises: PromptError; ContextFull when they and `more` do not fit. The context is then as it was.
+        """
         ids = self.encode_prompt(prompt) if not append else [*self._unfed, *self._appended(prompt)]
+        self._check_room(self._n_past if append else 0, len(ids) + more)
         self._take(holder, append)
-        self._check_room(len(ids))
         return ids
 
     def _take(self, holder: object, append: bool) -> None:
@@ -245,10 +254,10 @@ class Model:
                 )
         return list(map(int, ids))
 
-    def _check_room(self, n: int) -> None:
-        if self._n_past + n > self.n_ctx:
+    def _check_room(self, n_past: int, n: int) -> None:
+        if n_past + n > self.n_ctx:
             raise ContextFull(
-                f"{n} tokens after {self._n_past} in the cache do not fit the context of {self.n_ctx};"
+                f"{n} tokens after {n_past} in the cache do not fit the context of {self.n_ctx};"
                 " load with a larger n_ctx or shorten the prompt",
                 n_ctx=self.n_ctx,
             )

@@ -450,6 +450,67 @@ def test_prompts_that_are_neither_text_nor_ids_are_refused(prompt, message, appe
     assert (gpu.log, model.position) == ([], 3)
 
 
+@pytest.mark.parametrize(
+    ("n", "forced", "message"),
+    [
+        (0, None, "n is 0; allowed: an integer from 1"),
+        (-3, [], "n is -3; allowed"),
+        (1.0, None, r"n is 1\.0; allowed"),
+        (True, None, "n is True; allowed"),
+        ("2", None, "n is '2'; allowed"),
+        (3, [7], "forced has 1 ids; allowed: 2 or more for 3 steps"),
+        (3, [7, 400], "token id 400 at index 1 of forced; allowed: integers from 0 to 399"),
+        (3, [7, 8, -1], "token id -1 at index 2 of forced"),
+        (3, [7.0, 8], r"token id 7\.0 at index 0 of forced"),
+        (3, "789", "forced is '789'; allowed: a list of token ids"),
+        (3, b"789", "forced is b'789'; allowed: a list of token ids"),
+        (3, 7, "forced is 7; allowed: a list of token ids"),
+    ],
+)
+def test_a_trace_of_nonsense_is_refused_before_any_work(n, forced, message):
+    gpu = FakeGpu()
+    model = load(gpu)
+
+    async def both():
+        generation = model.generate([5], 50, ignore_eos=True)
+        await anext(generation)
+        position, submits = model.position, len(gpu.log)
+        with pytest.raises(PromptError, match=message):
+            await anext(model.trace([5], n, forced))
+        assert (model.position, len(gpu.log), generation.stop_reason) == (position, submits, "")
+
+    run(both())
+
+
+@pytest.mark.parametrize("forced", [[7, 8], [7, 8, 9], np.array([7, 8]), None])
+def test_a_trace_feeds_the_forced_ids(forced):
+    gpu = FakeGpu()
+    model = load(gpu)
+
+    async def words():
+        return [fed(gpu)[4] async for _ in model.trace([5], 3, forced)]
+
+    assert run(words()) == ([5, 7, 8] if forced is not None else [5, 5, 5])  # the GPU writes its own choice
+
+
+def test_a_prompt_that_is_refused_leaves_the_context():
+    model = load(FakeGpu(), n_ctx=8)
+    run(model.generate([5, 6], 2, ignore_eos=True).run())
+    for call in (
+        lambda: model.generate([5] * 9, 5).run(),
+        lambda: model.generate([5] * 6, 5, append=True).run(),  # and the last token, not yet in the cache
+        lambda: model.prefill_logits([5] * 9),
+        lambda: anext(model.trace([5] * 6, 4)),
+    ):
+        with pytest.raises(ContextFull, match="9 tokens after 0|7 tokens after 3"):
+            run(call())
+        assert model.position == 3
+    generation = model.generate([9], 2, append=True, ignore_eos=True)
+    run(generation.run())
+    assert generation.prompt_ids == [37, 9]
+    run(anext(model.trace([5] * 6, 3)))
+
+
 @pytest.mark.parametrize("ids", [(5, 6), range(5, 7), array("I", [5, 6]), np.array([5, 6]), iter([5, 6])])
 def test_ids_may_come_in_any_kind_of_list(ids):
     model = load(FakeGpu())
