@@ -564,6 +564,14 @@ def test_unsupported_tensor_types_are_named():
         load(FakeGpu(), data)
 
 
+@pytest.mark.parametrize(
+    "sizes", [dict(n_ff=1), dict(n_ff=1, n_embd=1, n_head=1, n_head_kv=1, n_embd_head=4)]
+)
+def test_the_smallest_sizes_run(sizes):
+    model = load(FakeGpu(), tiny_model(n_vocab=400, quant="F32", **sizes))
+    assert len(run(model.generate(list(range(5, 35)), 3, ignore_eos=True).run())) == 3
+
+
 @pytest.mark.parametrize("n_ctx", [0, -1, 10**6, 1.5, 16.0, "512", True, [16]])
 def test_context_sizes_the_model_cannot_have_are_refused(n_ctx):
     gpu = FakeGpu()
