@@ -14,7 +14,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Stats:
-    """Counts since the model was loaded or `reset_stats` was called."""
+    """Counts since the model was loaded; `memory_bytes` is of the last submit."""
 
     submits: int = 0
     dispatches: int = 0
