@@ -167,7 +167,7 @@ class Model:
                     if forced is not None:
                         token = array("I", [forced[step - 1]])
                         self._gpu.write(self._buffers["state"], STATE_TOKENS, token.tobytes())
-                    pending = self._submit_decode()
+                    pending, _, _ = self._submit_decode()
                 value = await self._token(holder, pending)
                 logits = await self._values("logits", None)
             yield value, logits  # not at work meanwhile: nobody may ever come back for the rest
@@ -307,19 +307,21 @@ class Model:
         elif seconds > SUBMIT_TARGET_S:
             self._piece = max(self._piece // 2, TOKEN_TILE)
 
-    def _submit_decode(self) -> Awaitable[int]:
-        """Send the next token's pass; nothing is built unless the context outgrows its grid."""
+    def _submit_decode(self) -> tuple[Awaitable[int], float, float]:
+        """Send the next token's pass; nothing is built unless the context outgrows its grid.
+
+        Returns the token to come, and the seconds that recording and submitting took.
+        """
         t0 = time.perf_counter()
         recording = self._decode.recording(1, kv_bucket(self._n_past + 1, self.n_ctx))
         t1 = time.perf_counter()
         value = self._gpu.submit(recording, (self._buffers["state"], STATE_NEXT))
-        self.timing.record_s += t1 - t0
-        self.timing.submit_s += time.perf_counter() - t1
+        t2 = time.perf_counter()
         self._n_past += 1
         self._last_ops, self._last_rows = self._decode.ops, 1
         self._count(len(self._decode.ops))
         assert value is not None
-        return value
+        return value, t1 - t0, t2 - t1
 
     async def _token(self, holder: object, pending: Awaitable[int] | None) -> int:
         assert pending is not None

@@ -126,11 +126,15 @@ class Generation:
         if self._cancel.cancelled:
             return self._finish("cancelled")
         first = not self.ids
+        record_s = submit_s = 0.0
         while (
             len(model._in_flight) < DEPTH and self._issued < self._max_tokens and model._n_past < model.n_ctx
         ):
-            model._in_flight.append(model._submit_decode())
+            pending, recorded, submitted = model._submit_decode()
+            model._in_flight.append(pending)
             self._issued += 1
+            record_s += recorded
+            submit_s += submitted
         if not model._in_flight:
             return self._finish("length" if self._issued >= self._max_tokens else "context")
         before = time.perf_counter()
@@ -139,7 +143,9 @@ class Generation:
         if first:
             timing.prefill_s = now - self._began
             self._began = now
-        else:
+        else:  # all parts of the step at once, so that they add up whenever it ends
+            timing.record_s += record_s
+            timing.submit_s += submit_s
             timing.wait_s += now - before
             timing.decode_s = now - self._began
             timing.decode_tokens += 1

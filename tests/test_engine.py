@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from array import array
 
 import numpy as np
@@ -149,6 +150,38 @@ def test_end_token_is_not_emitted_and_costs_at_most_one_submit_more():
     again = model.generate([5], 2, ignore_eos=True)
     run(again.run())
     assert again.ids == [41, 42]  # the read-back that was still under way was let through first
+
+
+def test_times_of_a_step_are_parts_of_decode(monkeypatch):
+    now = 0.0
+
+    def passes(seconds, value=None):
+        nonlocal now
+        now += seconds
+        return value
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    gpu = FakeGpu(tokens=lambda i: passes(1.0, 40 + i))
+    model = load(gpu)
+    gpu.on_submit = lambda: passes(4.0)
+    run(model.generate([5], 4, ignore_eos=True).run())
+    timing = model.timing
+    assert (timing.prefill_s, timing.prefill_tokens) == (4 + 4 + 1, 1)  # the second submit goes out ahead
+    assert (timing.decode_s, timing.wait_s, timing.submit_s, timing.decode_tokens) == (2 * 4 + 3, 3, 2 * 4, 3)
+    told = timing.as_dict()
+    assert told["record_ms_per_token"] + told["submit_ms_per_token"] <= told["host_ms_per_token"]
+
+    async def left():  # in the middle of a step, after its submit
+        generation = model.generate([5], 50, ignore_eos=True)
+        await anext(generation)
+        running = asyncio.ensure_future(anext(generation, ""))
+        await turns(1)
+        model.reset()
+        assert await running == ""
+        return [step async for step in model.trace([5], 3)]
+
+    run(left())
+    assert (timing.prefill_s, timing.decode_s, timing.wait_s, timing.submit_s) == (9, 0, 0, 0)
 
 
 def test_emit_can_stop():
