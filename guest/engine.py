@@ -210,11 +210,9 @@ class Model:
     # ---- steps, used by Generation ----------------------------------------------------------------------
 
     def _end_generation(self) -> None:
-        """A generation still open ends as "cancelled", in the middle of a step too: see `_held`."""
+        """A generation still open ends as "cancelled"."""
         if self._generation is not None:
             self._generation.abandon()
-            if self._holder is self._generation:
-                self._holder = None
 
     def _begin(self, holder: object, prompt: str | Sequence[int], append: bool, more: int = 0) -> list[int]:
         """Ids to feed for this prompt, the cache being `holder`'s and at the position where they go.

@@ -62,7 +62,7 @@ class Generation:
         return self.text
 
     def abandon(self) -> None:
-        """End as "cancelled" without another submit."""
+        """End as "cancelled" without another submit, in the middle of a step too."""
         if not self.stop_reason:
             self._finish("cancelled")
 
@@ -159,6 +159,8 @@ class Generation:
         """Set the reason, roll back what ran ahead, hand out what is left of the text."""
         model = self._model
         self.stop_reason = reason
+        if model._holder is self:
+            model._holder = None  # a step that is under way ends where it waits
         # tokens in the cache that were generated: all but the last; submits ahead of it do not count
         ahead = max(0, self._issued - 1 - max(0, len(self.ids) - 1))
         model._n_past -= ahead

@@ -309,6 +309,23 @@ def test_a_generation_ended_in_the_middle_of_a_step_takes_nothing_more(ticks, la
 
 
 @pytest.mark.parametrize("ticks", range(9))
+def test_a_generation_abandoned_in_the_middle_of_a_step_takes_nothing_more(ticks):
+    model = load(FakeGpu())
+
+    async def both():
+        generation = model.generate(list(range(5, 35)), 50, ignore_eos=True)
+        running = asyncio.ensure_future(generation.run())
+        await turns(ticks)
+        generation.abandon()
+        ids, position = list(generation.ids), model.position
+        await running
+        assert (generation.ids, generation.stop_reason) == (ids, "cancelled")
+        assert model.position == position in (0, 30 + max(0, len(ids) - 1))
+
+    run(both())
+
+
+@pytest.mark.parametrize("ticks", range(9))
 def test_reset_ends_an_open_generation_in_the_middle_of_a_step_too(ticks):
     gpu = FakeGpu()
     model = load(gpu)
@@ -656,6 +673,7 @@ def test_closing_ends_an_open_generation_in_the_middle_of_a_step_too(ticks):
     model = load(gpu)
 
     async def both():
+        await anext(model.generate([5], 50, ignore_eos=True))  # leaves a submit under way
         generation = model.generate(list(range(5, 35)), 50, ignore_eos=True)
         running = asyncio.ensure_future(generation.run())
         await turns(ticks)
@@ -687,7 +705,7 @@ def test_closing_in_the_middle_of_another_call_ends_it_with_an_error(call, ticks
         return await (model.peek("x") if call == "peek" else model.prefill_logits(list(range(5, 35))))
 
     async def both():
-        await model.prefill_logits([5])
+        await anext(model.generate([5], 50, ignore_eos=True))  # leaves a submit under way
         gpu.read = read
         running = asyncio.ensure_future(work())
         await turns(ticks)
