@@ -7,13 +7,15 @@ submit of the next token goes out before the previous token has come back (`gene
 import time
 from array import array
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
+from reprlib import repr as shown
+from typing import TypeVar
 
 from .cancel import Cancel
 from .device import AdapterInfo, Buffer, Gpu
-from .errors import BusyError, ContextFull, DeviceError, NumericError, PagelmError, PromptError
-from .generation import Generation
+from .errors import BusyError, ContextFull, NumericError, PagelmError, PromptError
+from .generation import Generation, is_integer
 from .gguf import Gguf
 from .hparams import HParams
 from .metrics import Stats, Timing
@@ -23,6 +25,8 @@ from .weights import MemoryPlan, padded
 
 SUBMIT_TARGET_S = 0.25  # a piece of a prompt is sized to take about this long
 NO_TOKEN = 0xFFFFFFFF  # argmax found NaN only
+
+T = TypeVar("T")
 
 
 class Model:
@@ -41,15 +45,19 @@ class Model:
         self._buffers: dict[str, Buffer] = {}
         self._prompt: Program
         self._decode: Program
-        self._baseline: Program  # compiled when something looks inside
+        self._baseline: Program  # compiled when something looks inside, like the next one
+        self._inside: Program  # the baseline without its writes to the cache
         self._pipelines: Pipelines = {}
         self._n_past = 0
         self._unfed: list[int] = []  # the last token generated: shown, but not yet in the cache
         self._piece = TOKEN_TILE  # prompt tokens in the next submit
         self._last_ops: tuple[Op, ...] = ()
         self._last_rows = 0
+        self._last_fed = (0, 0)  # position and id of the last token of a prompt's piece
+        self._looked: tuple[Op, ...] = ()  # what has been computed once more, for one token
         self._busy = False
-        self._generation: Generation | None = None
+        self._generation: Generation | None = None  # the newest one
+        self._holder: object = None  # the call that the cache belongs to; any other must not go on in it
         self._in_flight: deque[Awaitable[int]] = deque()
 
     # ---- what the model is ------------------------------------------------------------------------------
@@ -76,16 +84,13 @@ class Model:
     def encode_prompt(self, prompt: str | Sequence[int]) -> list[int]:
         """Ids of a prompt: special tokens in it parsed, BOS where the metadata asks for it.
 
-        Raises: PromptError for an empty prompt or an id outside the vocabulary.
+        Raises: PromptError for an empty prompt, one that is neither text nor ids, or an id that there is not.
         """
-        ids = self.tokenizer.encode(prompt, add_special=True) if isinstance(prompt, str) else list(prompt)
+        if isinstance(prompt, str):
+            prompt = self.tokenizer.encode(prompt, add_special=True)
+        ids = self._checked(prompt, "the prompt", "text, or a list of token ids")
         if not ids:
             raise PromptError("the prompt is empty; give at least one token to go on from")
-        for token in ids:
-            if not 0 <= token < self.hparams.n_vocab:
-                raise PromptError(
-                    f"token id {token} in the prompt; the model has ids 0 to {self.hparams.n_vocab - 1}"
-                )
         return ids
 
     # ---- generation -------------------------------------------------------------------------------------
@@ -132,11 +137,12 @@ class Model:
         if stop is not None and stop not in self.labels():
             raise PagelmError(f"no step is labelled {stop!r}; labels() lists them")
         with self._working():
-            self._end_generation()  # its cache goes
-            ids = self._begin(prompt, append)
-            first = await self._prefill(ids, Cancel(), stop=stop)
+            self._end_generation()
+            holder = object()
+            ids = self._begin(holder, prompt, append)
+            first = await self._prefill(holder, ids, Cancel(), stop=stop)
             if first is not None:
-                await first
+                await self._held(holder, first)
             return await self._values(self._last_ops[-1].buffers[-1] if stop else "logits", None)
 
     async def trace(
@@ -144,114 +150,163 @@ class Model:
     ) -> AsyncIterator[tuple[int, "array[float]"]]:
         """`n` steps from an empty cache through the decode program: (id argmax chose, logits) of each.
 
-        `forced` gives the ids to go on with instead of the chosen ones.
+        `forced` gives the ids to go on with instead of the chosen ones, at least `n` - 1 of them. Other calls
+        may come between two steps; one that needs the cache ends this one with a BusyError.
+
+        Raises (when iterated, before any work): PromptError; ContextFull when not all steps have room.
         """
-        with self._working():
-            self._end_generation()
-            ids = self._begin(prompt, append=False)
-            self._check_room(len(ids) + n - 1)
-            value = await self._token(await self._prefill(ids, Cancel()))
-            for step in range(n):
-                yield value, await self._values("logits", None)
-                if step + 1 < n:
+        if not is_integer(n) or n < 1:
+            raise PromptError(f"n is {shown(n)}; allowed: an integer from 1")
+        if forced is not None:
+            forced = self._checked(forced, "forced", "a list of token ids")
+            if len(forced) < n - 1:
+                raise PromptError(f"forced has {len(forced)} ids; allowed: {n - 1} or more for {n} steps")
+        holder = object()
+        for step in range(n):
+            with self._working():
+                if step == 0:
+                    self._end_generation()
+                    ids = self._begin(holder, prompt, append=False, more=n - 1)
+                    pending = await self._prefill(holder, ids, Cancel())
+                else:
+                    self._check_holder(holder)
                     if forced is not None:
-                        self._gpu.write(
-                            self._buffers["state"], STATE_TOKENS, array("I", [forced[step]]).tobytes()
-                        )
-                    value = await self._token(self._submit_decode())
+                        token = array("I", [forced[step - 1]])
+                        self._gpu.write(self._buffers["state"], STATE_TOKENS, token.tobytes())
+                    pending, _, _ = self._submit_decode()
+                value = await self._token(holder, pending)
+                logits = await self._values("logits", None)
+            yield value, logits  # not at work meanwhile: nobody may ever come back for the rest
 
     async def peek(self, name: str, n: int | None = None) -> "array[float]":
-        """The first `n` values (default all) of the last token's row of an activation after the last pass.
+        """The last token's row of an activation after the last pass, or its first `n` values.
 
-        `name`: x (residual stream), h (normed), q, k, v, att, o, gate, up, act, logits.
+        `name`: x (residual stream), h (normed), q, k, v, att, o, gate, up, act, logits. What the pass keeps
+        to itself is computed once more for its last token, an operation at a time; the cache is left alone.
         """
+        if n is not None and (not is_integer(n) or n < 0):
+            raise PagelmError(f"n is {shown(n)}; allowed: an integer from 0, or None for all values")
         with self._working():
+            if not _writes(self._last_ops, name) and _writes(self._inside.ops, name):
+                await self._look_inside()
             return await self._values(name, n)
 
     def reset(self) -> None:
-        """Forget the context; the next prompt starts at position 0."""
-        self._n_past = 0
-        self._unfed = []
+        """Forget the context; the next prompt starts at position 0.
+
+        A generation still open ends as "cancelled"; any other pass still open ends with a BusyError.
+        """
+        self._end_generation()
+        self._take(None, append=False)
 
     async def close(self) -> None:
-        """Free all GPU memory of this model, and the device if `load` opened it. May be called again."""
+        """Free all GPU memory of this model, and the device if `load` opened it. May be called again.
+
+        A generation still open ends as "cancelled"; any other call, still open or later, with a PagelmError.
+        """
+        self._end_generation()
         buffers, self._buffers = self._buffers, {}
         if not buffers:
             return
-        with suppress(DeviceError):  # a lost device has nothing under way any more
-            await self._drain()
-        self._gpu.free(*buffers.values())
-        if self.owns_gpu:
-            self._gpu.close()
+        try:
+            with suppress(PagelmError):  # a lost device has nothing under way any more
+                await self._drain()
+        finally:
+            self._gpu.free(*buffers.values())
+            if self.owns_gpu:
+                self._gpu.close()
 
     # ---- steps, used by Generation ----------------------------------------------------------------------
 
     def _end_generation(self) -> None:
-        """A generation still open ends as "cancelled": another call takes its place in the cache."""
+        """A generation still open ends as "cancelled"."""
         if self._generation is not None:
             self._generation.abandon()
 
-    def _begin(self, prompt: str | Sequence[int], append: bool) -> list[int]:
-        """Ids to feed for this prompt, the cache being at the position where they go."""
+    def _begin(self, holder: object, prompt: str | Sequence[int], append: bool, more: int = 0) -> list[int]:
+        """Ids to feed for this prompt, the cache being `holder`'s and at the position where they go.
+
+        Raises: PromptError; ContextFull when they and `more` do not fit. The context is then as it was.
+        """
         ids = self.encode_prompt(prompt) if not append else [*self._unfed, *self._appended(prompt)]
-        if not append:
-            self.reset()
-        self._check_room(len(ids))
+        self._check_room(self._n_past if append else 0, len(ids) + more)
+        self._take(holder, append)
         return ids
+
+    def _take(self, holder: object, append: bool) -> None:
+        """The cache is `holder`'s from here on, and empty unless it goes on with what is there."""
+        self._holder = holder
+        if not append:
+            self._n_past = 0
+            self._unfed = []
 
     def _appended(self, prompt: str | Sequence[int]) -> list[int]:
         if not isinstance(prompt, str):
             return self.encode_prompt(prompt)
         return self.encode_prompt(self.tokenizer.encode(prompt) if self._n_past else prompt)
 
-    def _check_room(self, n: int) -> None:
-        if self._n_past + n > self.n_ctx:
+    def _checked(self, ids: Sequence[int], what: str, allowed: str) -> list[int]:
+        """`ids` as Python's own integers. Raises: PromptError when they are no token ids of this model."""
+        try:
+            if isinstance(ids, str | bytes | bytearray | memoryview | Mapping | Set):
+                raise TypeError  # they can be iterated over, but not as ids in an order
+            ids = list(ids)
+        except TypeError:
+            raise PromptError(f"{what} is {shown(ids)}; allowed: {allowed}") from None
+        last = self.hparams.n_vocab - 1
+        for at, token in enumerate(ids):
+            if not is_integer(token) or not 0 <= token <= last:
+                raise PromptError(
+                    f"token id {shown(token)} at index {at} of {what}; allowed: integers from 0 to {last}"
+                )
+        return list(map(int, ids))
+
+    def _check_room(self, n_past: int, n: int) -> None:
+        if n_past + n > self.n_ctx:
             raise ContextFull(
-                f"{n} tokens after {self._n_past} in the cache do not fit the context of {self.n_ctx};"
+                f"{n} tokens after {n_past} in the cache do not fit the context of {self.n_ctx};"
                 " load with a larger n_ctx or shorten the prompt",
                 n_ctx=self.n_ctx,
             )
 
     async def _prefill(
-        self, ids: Sequence[int], cancel: Cancel, stop: str | None = None
+        self, holder: object, ids: Sequence[int], cancel: Cancel, stop: str | None = None
     ) -> Awaitable[int] | None:
         """Feed `ids` in pieces; the last one's submit reads the first token back (unless it stops early).
 
-        Raises: Cancelled, with the cache as it was before.
+        The cache counts them when all are in: on an error it is as it was before.
+
+        Raises: Cancelled; what `_held` raises.
         """
-        await self._drain()
-        before, state = self._n_past, self._buffers["state"]
+        await self._held(holder, self._drain())
+        state = self._buffers["state"]
         first_token: Awaitable[int] | None = None
         program, layers_end = self._prompt, stop or f"blk.{self.hparams.n_layer - 1}.ffn_residual"
         if not program.has(layers_end):
             program = self._baseline
-            await program.compile(self._buffers, self._pipelines)
+            await self._held(holder, program.compile(self._buffers, self._pipelines))
         at = 0
-        try:
-            while at < len(ids):
-                cancel.check("reading the prompt")
-                piece = ids[at : at + self._piece]
-                self._gpu.write(state, 0, array("I", [self._n_past, len(piece), 0, 0, *piece]).tobytes())
-                start = time.perf_counter()
-                at += len(piece)
-                last = at == len(ids)
-                until = stop if last else layers_end
-                size = TOKEN_TILE
-                while size < len(piece):
-                    size *= 2
-                recording = program.recording(size, kv_bucket(self._n_past + size, self.n_ctx), until)
-                self._last_ops, self._last_rows = program.until(until), len(piece)
-                self._count(len(self._last_ops))
-                if last and stop is None:
-                    first_token = self._gpu.submit(recording, (state, STATE_NEXT))
-                else:
-                    self._gpu.submit(recording)
-                    await self._gpu.idle()
-                    self._resize(time.perf_counter() - start)
-                self._n_past += len(piece)
-        except BaseException:
-            self._n_past = before
-            raise
+        while at < len(ids):
+            cancel.check("reading the prompt")
+            piece, n_past = ids[at : at + self._piece], self._n_past + at
+            self._gpu.write(state, 0, array("I", [n_past, len(piece), 0, 0, *piece]).tobytes())
+            start = time.perf_counter()
+            at += len(piece)
+            last = at == len(ids)
+            until = stop if last else layers_end
+            size = TOKEN_TILE
+            while size < len(piece):
+                size *= 2
+            recording = program.recording(size, kv_bucket(n_past + size, self.n_ctx), until)
+            self._passed(program.until(until), len(piece))
+            self._last_fed = (n_past + len(piece) - 1, piece[-1])
+            if last and stop is None:
+                first_token = self._gpu.submit(recording, (state, STATE_NEXT))
+            else:
+                self._gpu.submit(recording)
+                await self._held(holder, self._gpu.idle())
+                self._resize(time.perf_counter() - start)
+        self._n_past += len(ids)
         self._unfed = []
         return first_token
 
@@ -262,38 +317,80 @@ class Model:
         elif seconds > SUBMIT_TARGET_S:
             self._piece = max(self._piece // 2, TOKEN_TILE)
 
-    def _submit_decode(self) -> Awaitable[int]:
-        """Send the next token's pass; nothing is built unless the context outgrows its grid."""
+    def _submit_decode(self) -> tuple[Awaitable[int], float, float]:
+        """Send the next token's pass; nothing is built unless the context outgrows its grid.
+
+        Returns the token to come, and the seconds that recording and submitting took.
+        """
         t0 = time.perf_counter()
         recording = self._decode.recording(1, kv_bucket(self._n_past + 1, self.n_ctx))
         t1 = time.perf_counter()
         value = self._gpu.submit(recording, (self._buffers["state"], STATE_NEXT))
-        self.timing.record_s += t1 - t0
-        self.timing.submit_s += time.perf_counter() - t1
+        t2 = time.perf_counter()
         self._n_past += 1
-        self._last_ops, self._last_rows = self._decode.ops, 1
-        self._count(len(self._decode.ops))
+        self._passed(self._decode.ops, 1)
         assert value is not None
-        return value
+        return value, t1 - t0, t2 - t1
 
-    async def _token(self, pending: Awaitable[int] | None) -> int:
+    async def _token(self, holder: object, pending: Awaitable[int] | None) -> int:
         assert pending is not None
-        value = await pending
+        value = await self._held(holder, pending)
         if value == NO_TOKEN:
             raise NumericError(
                 f"every logit at position {self._n_past} is NaN; `pagelm check` finds the first bad step"
             )
         return value
 
+    async def _held(self, holder: object, coming: Awaitable[T]) -> T:
+        """What `coming` brings, `holder` still having the cache then: every wait in a pass goes through here.
+
+        Raises: what `_check_holder` raises, whatever `coming` brought.
+        """
+        try:
+            value = await coming
+        except PagelmError:
+            self._check_holder(holder)
+            raise
+        self._check_holder(holder)
+        return value
+
+    def _check_holder(self, holder: object) -> None:
+        """Raises: PagelmError when the model was closed; BusyError when `holder` lost the cache."""
+        self._check_open()
+        if holder is not self._holder:
+            raise BusyError(
+                "the context was reset, or taken by another call, before this one was done; begin it again"
+            )
+
     async def _drain(self) -> None:
         """Let submits whose tokens nobody wants come back, so that no read-back slot stays taken."""
         while self._in_flight:
             await self._in_flight.popleft()
 
-    def _count(self, dispatches: int) -> None:
+    def _passed(self, ops: tuple[Op, ...], rows: int) -> None:
+        """Note what was submitted, over how many tokens."""
+        self._last_ops, self._last_rows, self._looked = ops, rows, ()
         self.stats.submits += 1
-        self.stats.dispatches += dispatches
+        self.stats.dispatches += len(ops)
         self.stats.memory_bytes = self._gpu.memory_used
+
+    async def _look_inside(self) -> None:
+        """Compute the last token's pass once more with a buffer for every result, as far as it went."""
+        if not self._last_ops or self._looked:
+            return
+        await self._inside.compile(self._buffers, self._pipelines)
+        self._check_open()
+        state = self._buffers["state"]
+        now = await self._gpu.read(state, 0, STATE_TOKENS + 4)
+        stop = self._last_ops[-1].label
+        whole = not self._inside.has(stop)  # it went on to the argmax, which has moved the state on
+        words = array("I", now)
+        position, fed = (words[0] - 1, words[3]) if whole else self._last_fed
+        self._gpu.write(state, 0, array("I", [position, 1, 0, 0, fed]).tobytes())
+        self._looked = self._inside.until(None if whole else stop)
+        bucket = kv_bucket(position + 1, self.n_ctx)
+        self._gpu.submit(self._inside.recording(1, bucket, None if whole else stop))
+        self._gpu.write(state, 0, now)
 
     async def _values(self, name: str, n: int | None) -> "array[float]":
         widths = {
@@ -304,24 +401,34 @@ class Model:
             "logits": self.hparams.n_vocab,
             "scores": self.hparams.n_head * self.n_ctx,
         }
-        writers = [op for op in self._last_ops if name in op.buffers[-1:]]
-        if name not in widths or not writers:
-            known = ", ".join(w for w in widths if any(w in op.buffers[-1:] for op in self._last_ops))
+        ops, rows = self._last_ops, self._last_rows
+        if not _writes(ops, name):
+            ops, rows = self._looked, 1
+        if name not in widths or not _writes(ops, name):
+            there = (*self._last_ops, *self._inside.ops) if self._last_ops else ()
+            known = ", ".join(w for w in widths if _writes(there, w))
             raise PagelmError(
                 f"nothing named {name!r} was computed by the last pass; there is: {known or 'nothing'}"
             )
-        row = self._last_rows - 1 if writers[-1].per_token else 0
+        row = rows - 1 if _writes(ops, name)[-1].per_token else 0
         width = widths[name]
         stride = width if name in ("logits", "scores") else padded(width)
-        count = width if n is None else max(0, min(n, width))
-        data = await self._gpu.read(self._buffers[name], 4 * row * stride, 4 * count) if count else b""
+        count = width if n is None else min(n, width)
+        try:
+            data = await self._gpu.read(self._buffers[name], 4 * row * stride, 4 * count) if count else b""
+        except PagelmError:
+            self._check_open()  # if it was closed meanwhile, that is why
+            raise
         return array("f", data)
+
+    def _check_open(self) -> None:
+        if not self._buffers:
+            raise PagelmError("the model was closed; load it again")
 
     @contextmanager
     def _working(self) -> Iterator[None]:
         """Marks the model as busy. Raises: BusyError when it is already."""
-        if not self._buffers:
-            raise PagelmError("the model was closed; load it again")
+        self._check_open()
         if self._busy:
             raise BusyError("the model is at work on another call; wait for it or cancel it first")
         self._busy = True
@@ -329,3 +436,8 @@ class Model:
             yield
         finally:
             self._busy = False
+
+
+def _writes(ops: Sequence[Op], name: str) -> list[Op]:
+    """The ops that leave a result called `name`."""
+    return [op for op in ops if op.buffers[-1] == name]

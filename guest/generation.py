@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from numbers import Integral
+from reprlib import repr as shown
 from typing import TYPE_CHECKING
 
 from .cancel import Cancel
-from .errors import Cancelled, PromptError
+from .errors import Cancelled, PagelmError, PromptError
 
 if TYPE_CHECKING:
     from .engine import Model
@@ -18,7 +20,8 @@ class Generation:
 
     `prompt_ids`, `ids` (generated so far, the end token left out unless ignored), `text`, and after the end
     `stop_reason`: "length", "eos", "cancelled", "context" or "error" (an exception was raised).
-    A newer generation of the same model ends this one as "cancelled".
+    Another call that needs the cache, `reset` and `close` end this one as "cancelled", at once: a token that
+    is on its way is dropped, and the context is the prompt and `ids` (before the prompt is read: as it was).
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class Generation:
         return self.text
 
     def abandon(self) -> None:
-        """End as "cancelled" without another submit."""
+        """End as "cancelled" without another submit, in the middle of a step too."""
         if not self.stop_reason:
             self._finish("cancelled")
 
@@ -79,11 +82,15 @@ class Generation:
 
     async def _next_piece(self) -> str:
         """The next text that is not empty, or "" at the end."""
-        if not self._started:
-            await self._start()
         piece = ""
-        while not self.stop_reason and not piece:
-            piece = await self._step()
+        try:
+            if not self._started:
+                await self._start()
+            while not self.stop_reason and not piece:
+                piece = await self._step()
+        except PagelmError:
+            if not self.stop_reason:  # else another call ended this one while it waited: nobody's error
+                raise
         if piece:
             self.text += piece
             if self._emit is not None and self._emit(piece) is False and not self.stop_reason:
@@ -94,15 +101,15 @@ class Generation:
         """Feed the prompt; its last submit computes the first token."""
         model, timing = self._model, self._model.timing
         self._started = True
-        if self._max_tokens < 1:
-            raise PromptError(f"max_tokens is {self._max_tokens}; it must be at least 1")
-        self.prompt_ids = model._begin(self._prompt, self._append)
+        if not is_integer(self._max_tokens) or self._max_tokens < 1:
+            raise PromptError(f"max_tokens is {shown(self._max_tokens)}; allowed: an integer from 1")
+        self.prompt_ids = model._begin(self, self._prompt, self._append)
         timing.prefill_s = timing.decode_s = timing.record_s = timing.submit_s = timing.wait_s = 0.0
         timing.prefill_tokens = timing.decode_tokens = 0
         self._buffers_before = model._gpu.buffers_created
         began = time.perf_counter()
         try:
-            first = await model._prefill(self.prompt_ids, self._cancel)
+            first = await model._prefill(self, self.prompt_ids, self._cancel)
         except Cancelled:
             self._finish("cancelled")
             return
@@ -119,20 +126,26 @@ class Generation:
         if self._cancel.cancelled:
             return self._finish("cancelled")
         first = not self.ids
+        record_s = submit_s = 0.0
         while (
             len(model._in_flight) < DEPTH and self._issued < self._max_tokens and model._n_past < model.n_ctx
         ):
-            model._in_flight.append(model._submit_decode())
+            pending, recorded, submitted = model._submit_decode()
+            model._in_flight.append(pending)
             self._issued += 1
+            record_s += recorded
+            submit_s += submitted
         if not model._in_flight:
             return self._finish("length" if self._issued >= self._max_tokens else "context")
         before = time.perf_counter()
-        token = await model._token(model._in_flight.popleft())
+        token = await model._token(self, model._in_flight.popleft())
         now = time.perf_counter()
         if first:
             timing.prefill_s = now - self._began
             self._began = now
-        else:
+        else:  # all parts of the step at once, so that they add up whenever it ends
+            timing.record_s += record_s
+            timing.submit_s += submit_s
             timing.wait_s += now - before
             timing.decode_s = now - self._began
             timing.decode_tokens += 1
@@ -146,6 +159,8 @@ class Generation:
         """Set the reason, roll back what ran ahead, hand out what is left of the text."""
         model = self._model
         self.stop_reason = reason
+        if model._holder is self:
+            model._holder = None  # a step that is under way ends where it waits
         # tokens in the cache that were generated: all but the last; submits ahead of it do not count
         ahead = max(0, self._issued - 1 - max(0, len(self.ids) - 1))
         model._n_past -= ahead
@@ -153,3 +168,8 @@ class Generation:
             model._unfed = self.ids[-1:]
             model.stats.buffers_created_in_decode += model._gpu.buffers_created - self._buffers_before
         return self._stream.flush()
+
+
+def is_integer(value: object) -> bool:
+    """Whether `value` is a whole number: numpy's are too, True and 1.0 are not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from reprlib import repr as shown
 
 from .adapt import choose
 from .cancel import Cancel
@@ -48,7 +48,7 @@ async def load_model(
     On any error, cancellation included, every GPU buffer made here is freed again.
 
     Raises: GgufError, ArchError, TokenizerError, LimitError, SourceError, ShaderError, DeviceError,
-    Cancelled.
+    Cancelled; PagelmError for an `n_ctx` that the model cannot have.
     """
     cancel = cancel or Cancel()
     report = on_progress or (lambda progress: None)
@@ -57,9 +57,10 @@ async def load_model(
     report(Progress("header", gguf.data_offset, gguf.data_offset))
     hp = hparams_from(gguf)
     n_ctx = min(hp.n_ctx_train, DEFAULT_N_CTX) if n_ctx is None else n_ctx
-    if not 1 <= n_ctx <= hp.n_ctx_train:
+    if not isinstance(n_ctx, int) or isinstance(n_ctx, bool) or not 1 <= n_ctx <= hp.n_ctx_train:
         raise PagelmError(
-            f"n_ctx {n_ctx} is not between 1 and {hp.n_ctx_train}, the context the model was trained for"
+            f"n_ctx is {shown(n_ctx)}; allowed: an integer from 1 to {hp.n_ctx_train},"
+            " the context the model was trained for"
         )
     matrices, vectors = matrices_of(hp, gguf, gpu.limits)
     sizes, plan = plan_for(hp, gguf, matrices, vectors, gpu.limits, n_ctx)
@@ -127,7 +128,10 @@ async def _compile(model: Model, matrices: Matrices, report: Callable[[Progress]
         )
         for prompt in (True, False)
     ]
-    model._baseline = Program(gpu, baseline(hp, matrices, n_ctx=n_ctx), gpu.limits.workgroup_size())
+    ops = baseline(hp, matrices, n_ctx=n_ctx)
+    model._baseline = Program(gpu, ops, gpu.limits.workgroup_size())
+    inside = [op for op in ops if op.variant.kernel != "kv_store"]
+    model._inside = Program(gpu, inside, gpu.limits.workgroup_size())
     total = len({key for program in programs for key in program.keys})
     done = 0
 

@@ -14,7 +14,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Stats:
-    """Counts since the model was loaded or `reset_stats` was called."""
+    """Counts since the model was loaded; `memory_bytes` is of the last submit."""
 
     submits: int = 0
     dispatches: int = 0
@@ -30,7 +30,11 @@ class Stats:
 
 @dataclass(slots=True)
 class Timing:
-    """Seconds by phase. Prefill ends with the first token; decode is everything after it."""
+    """Seconds by phase. Prefill ends with the first token; decode is everything from there to the last one.
+
+    Of `decode_s`, `wait_s` was spent waiting for the GPU; the rest is the host's, `record_s` and `submit_s`
+    being parts of it. What is sent ahead of the first token lies in `prefill_s` alone.
+    """
 
     load_s: float = 0.0
     prefill_s: float = 0.0

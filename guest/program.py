@@ -162,7 +162,7 @@ def _matmul(group: Sequence[Matrix], tensor: str, x: str, y: str, share: str, to
 
 
 def fused(hp: HParams, matrices: Matrices, *, n_ctx: int, share: str, prompt: bool) -> list[Op]:
-    """The pass in few dispatches: five or six a layer. Over a piece of a prompt, or over one token (decode)."""
+    """The pass in few dispatches, six a layer: over a piece of a prompt, or over one token (decode)."""
     return list(_fused(hp, matrices, n_ctx, share, TOKEN_TILE if prompt else 1))
 
 

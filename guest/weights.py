@@ -11,11 +11,11 @@ Uploads follow the file: reads of at most 16 MiB, in order, of whole rows into a
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from .device import CHUNK_BYTES, Buffer, Chunk, Limits, Piece
+from .device import Buffer, Chunk, Limits, Piece
 from .errors import LimitError
 from .gguf import Gguf
 from .hparams import HParams, expected_tensors
-from .quants import QUANTS, Quant
+from .quants import Quant
 
 TILE_ROWS = 32
 STAGING = "staging"

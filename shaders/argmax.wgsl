@@ -18,6 +18,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
   }
   best = reduce_best(best, lane);
   if (lane == 0u) {
+    state.fed = state.tokens[state.n_tokens - 1u];
     state.n_past += state.n_tokens;
     state.n_tokens = 1u;
     state.next = best.index;

@@ -23,6 +23,7 @@ class FakeGpu:
     ) -> None:
         self.limits = limits or Limits.default()
         self.adapter = AdapterInfo(vendor="fake", backend="none")
+        self.subgroups = False
         self.memory_used = 0
         self.buffers_created = 0
         self.buffers: list[FakeBuffer] = []
@@ -62,7 +63,8 @@ class FakeGpu:
 
     def bind(self, pipeline: Kernel, buffers: Sequence[FakeBuffer]) -> tuple[FakeBuffer, ...]:
         assert len(buffers) == len(pipeline.bindings)
-        assert len(buffers) <= self.limits.max_storage_buffers_per_shader_stage
+        storage = sum(b.access != "uniform" for b in pipeline.bindings)
+        assert storage <= self.limits.max_storage_buffers_per_shader_stage
         assert all(b.size <= self.limits.max_storage_buffer_binding_size for b in buffers)
         return tuple(buffers)
 

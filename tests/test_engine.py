@@ -1,18 +1,25 @@
 """Order, counts and ends of loading and generating, on a fake device: no adapter needed."""
 
 import asyncio
+import re
+import time
+from array import array
+from itertools import pairwise
 
+import numpy as np
 import pytest
 from fake_gpu import FakeGpu
 from tiny_gguf import tiny_model
 
 from pagelm.cancel import Cancel
 from pagelm.device import CHUNK_BYTES, Limits
+from pagelm.engine import NO_TOKEN
 from pagelm.errors import (
     ArchError,
     BusyError,
     Cancelled,
     ContextFull,
+    DeviceError,
     LimitError,
     NumericError,
     PagelmError,
@@ -34,6 +41,17 @@ def run(coroutine):
     return asyncio.run(coroutine)
 
 
+async def turns(n):
+    """Let the other tasks go on from `n` of their waits."""
+    for _ in range(n):
+        await asyncio.sleep(0)
+
+
+def fed(gpu):
+    """The state's words as they were last written: n_past, n_tokens, …, ids."""
+    return list(memoryview(next(b for b in gpu.buffers if b.label == "state").data).cast("I"))
+
+
 def test_upload_brings_every_tensor_in_chunks_of_at_most_16_mib():
     gpu = FakeGpu()
     model = load(gpu)
@@ -41,10 +59,14 @@ def test_upload_brings_every_tensor_in_chunks_of_at_most_16_mib():
     assert sum(p.nbytes for c in gpu.chunks for p in c.pieces) == sum(
         t.nbytes for t in model.gguf.tensors.values()
     )
-    by_name = {b.label: b for b in gpu.buffers}
+    ranges = sorted((p.at, p.at + p.nbytes) for c in gpu.chunks for p in c.pieces)
+    assert all(end <= start for (_, end), (start, _) in pairwise(ranges))  # nothing twice
     for name, tensor in model.gguf.tensors.items():
         at = model.gguf.at(tensor)
-        assert bytes(by_name[name].data[: tensor.nbytes]) == TINY[at : at + tensor.nbytes], name
+        assert sum(e - s for s, e in ranges if at <= s and e <= at + tensor.nbytes) == tensor.nbytes, name
+    vector = next(b for b in gpu.buffers if b.label == "output_norm.weight")
+    at = model.gguf.at(model.gguf.tensors["output_norm.weight"])
+    assert bytes(vector.data) == TINY[at : at + vector.size]
 
 
 def test_memory_plan_is_what_is_allocated():
@@ -76,12 +98,11 @@ def test_tensors_past_the_binding_limit_become_slabs():
     gpu = FakeGpu(Limits(max_storage_buffer_binding_size=20_000))
     model = load(gpu, n_ctx=16)
     names = [b.label for b in gpu.buffers]
-    assert "token_embd.weight#1" in names
-    slabs = [b for b in gpu.buffers if b.label.startswith("token_embd.weight")]
-    joined = b"".join(bytes(b.data) for b in slabs)
-    tensor = model.gguf.tensors["token_embd.weight"]
-    at = model.gguf.at(tensor)
-    assert joined == TINY[at : at + tensor.nbytes]
+    assert "token_embd#1" in names and "token_embd#1.scales" in names
+    slabs = [op for op in model._decode.ops if op.label == "embed"]
+    starts = [(op.overrides["ROW0"], op.overrides["N_ROWS"]) for op in slabs]
+    assert sum(n for _, n in starts) == model.hparams.n_vocab
+    assert [start for start, _ in starts] == [32 * (i * starts[0][1] // 32) for i in range(len(starts))]
     assert [label for label in model.labels() if label == "embed"] == ["embed"]
 
 
@@ -133,6 +154,38 @@ def test_end_token_is_not_emitted_and_costs_at_most_one_submit_more():
     again = model.generate([5], 2, ignore_eos=True)
     run(again.run())
     assert again.ids == [41, 42]  # the read-back that was still under way was let through first
+
+
+def test_times_of_a_step_are_parts_of_decode(monkeypatch):
+    now = 0.0
+
+    def passes(seconds, value=None):
+        nonlocal now
+        now += seconds
+        return value
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    gpu = FakeGpu(tokens=lambda i: passes(1.0, 40 + i))
+    model = load(gpu)
+    gpu.on_submit = lambda: passes(4.0)
+    run(model.generate([5], 4, ignore_eos=True).run())
+    timing = model.timing
+    assert (timing.prefill_s, timing.prefill_tokens) == (4 + 4 + 1, 1)  # the second submit goes out ahead
+    assert (timing.decode_s, timing.wait_s, timing.submit_s, timing.decode_tokens) == (2 * 4 + 3, 3, 2 * 4, 3)
+    told = timing.as_dict()
+    assert told["record_ms_per_token"] + told["submit_ms_per_token"] <= told["host_ms_per_token"]
+
+    async def left():  # in the middle of a step, after its submit
+        generation = model.generate([5], 50, ignore_eos=True)
+        await anext(generation)
+        running = asyncio.ensure_future(anext(generation, ""))
+        await turns(1)
+        model.reset()
+        assert await running == ""
+        return [step async for step in model.trace([5], 3)]
+
+    run(left())
+    assert (timing.prefill_s, timing.decode_s, timing.wait_s, timing.submit_s) == (9, 0, 0, 0)
 
 
 def test_emit_can_stop():
@@ -207,9 +260,8 @@ def test_append_goes_on_where_the_last_call_ended():
     model = load(gpu)
     run(model.generate([5, 6], 4, ignore_eos=True).run())
     assert model.position == 2 + 3
-    state = next(b for b in gpu.buffers if b.label == "state")
     run(model.generate([9], 1, append=True, ignore_eos=True).run())
-    assert list(memoryview(state.data).cast("I"))[:6] == [5, 2, 0, 0, 39, 9]  # n_past, n_tokens, …, ids
+    assert fed(gpu)[:6] == [5, 2, 0, 0, 39, 9]
     assert model.position == 7
     model.reset()
     assert model.position == 0
@@ -230,6 +282,105 @@ def test_a_newer_generation_ends_the_older_one():
     assert (older.stop_reason, newer.stop_reason) == ("cancelled", "length")
 
 
+@pytest.mark.parametrize("late", [50, EOS, NO_TOKEN])
+@pytest.mark.parametrize("ticks", range(1, 9))
+def test_a_generation_ended_in_the_middle_of_a_step_takes_nothing_more(ticks, late):
+    script = {4: late}  # on its way at the last of these ticks
+    gpu = FakeGpu(tokens=lambda i: script.get(i, 36 + i))
+    model = load(gpu)
+    prompt = list(range(5, 65))
+
+    async def both():
+        older = model.generate(prompt, 50)
+        running = asyncio.ensure_future(older.run())
+        await turns(ticks)
+        assert not older.stop_reason
+        newer = model.generate([9], 1, append=True, ignore_eos=True)
+        ids, position, submits = list(older.ids), model.position, len(gpu.log)
+        assert await running == older.text == model.tokenizer.decode(ids)
+        assert (older.ids, older.stop_reason, model.position) == (ids, "cancelled", position)
+        assert not any(entry.startswith("submit") for entry in gpu.log[submits:])
+        script.clear()
+        await newer.run()
+        return ids, position, newer
+
+    ids, position, newer = run(both())
+    assert newer.prompt_ids == [*ids[-1:], 9]
+    assert fed(gpu)[:2] == [position, len(newer.prompt_ids)]
+    assert model.position == position + len(newer.prompt_ids)
+    # in the cache: the prompt, if it was read to its end, and all ids but the last
+    assert position == len(prompt) + max(0, len(ids) - 1) or (position, ids) == (0, [])
+
+
+@pytest.mark.parametrize("ticks", range(9))
+def test_a_generation_abandoned_in_the_middle_of_a_step_takes_nothing_more(ticks):
+    model = load(FakeGpu())
+
+    async def both():
+        generation = model.generate(list(range(5, 35)), 50, ignore_eos=True)
+        running = asyncio.ensure_future(generation.run())
+        await turns(ticks)
+        generation.abandon()
+        ids, position = list(generation.ids), model.position
+        await running
+        assert (generation.ids, generation.stop_reason) == (ids, "cancelled")
+        assert model.position == position in (0, 30 + max(0, len(ids) - 1))
+
+    run(both())
+
+
+@pytest.mark.parametrize("ticks", range(9))
+def test_reset_ends_an_open_generation_in_the_middle_of_a_step_too(ticks):
+    gpu = FakeGpu()
+    model = load(gpu)
+    run(model.generate([5, 6], 3, ignore_eos=True).run())
+
+    async def both():
+        generation = model.generate(list(range(5, 35)), 50, append=True, ignore_eos=True)
+        running = asyncio.ensure_future(generation.run())
+        await turns(ticks)
+        model.reset()
+        ids = list(generation.ids)
+        await running
+        assert (generation.ids, generation.stop_reason) == (ids, "cancelled")
+        assert model.position == 0
+        await model.generate([9], 1, append=True, ignore_eos=True).run()
+
+    run(both())
+    assert fed(gpu)[:5] == [0, 1, 0, 0, 9]
+
+
+def test_reset_between_two_pieces_ends_the_generation():
+    model = load(FakeGpu())
+
+    async def both():
+        generation = model.generate([5], 50, ignore_eos=True)
+        await anext(generation)
+        model.reset()
+        assert [piece async for piece in generation] == []
+        return generation
+
+    assert run(both()).stop_reason == "cancelled"
+    assert model.position == 0
+    assert len(run(model.generate([9], 3, ignore_eos=True).run())) > 0
+
+
+@pytest.mark.parametrize("ticks", range(1, 5))
+def test_reset_in_the_middle_of_another_pass_ends_it_with_an_error(ticks):
+    model = load(FakeGpu())
+
+    async def both():
+        running = asyncio.ensure_future(model.prefill_logits(list(range(5, 65))))
+        await turns(ticks)
+        model.reset()
+        with pytest.raises(BusyError, match="the context was reset"):
+            await running
+
+    run(both())
+    assert model.position == 0
+    run(model.prefill_logits([5]))
+
+
 def test_prefill_logits_ends_an_open_generation():
     model = load(FakeGpu())
 
@@ -242,6 +393,61 @@ def test_prefill_logits_ends_an_open_generation():
     generation, rest = run(both())
     assert (generation.stop_reason, rest) == ("cancelled", [])
     assert model.position == 40
+
+
+def test_trace_ends_an_open_generation():
+    model = load(FakeGpu())
+
+    async def both():
+        generation = model.generate([5], 50, ignore_eos=True)
+        await anext(generation)
+        ids = [token async for token, _ in model.trace([9] * 40, 3)]
+        return generation, ids, [piece async for piece in generation]
+
+    generation, ids, rest = run(both())
+    assert (generation.stop_reason, rest, len(ids)) == ("cancelled", [], 3)
+    assert model.position == 40 + 2
+
+
+def test_a_trace_that_nobody_goes_on_with_blocks_nothing():
+    model = load(FakeGpu())
+
+    async def both():
+        left = model.trace([5, 6], 50)  # kept: as if the collector never came
+        async for _ in left:
+            break
+        assert len(await model.peek("logits")) == 400
+        assert len(await model.generate([5], 3, ignore_eos=True).run()) == 3
+        return left
+
+    run(both())
+
+
+@pytest.mark.parametrize("other", ["generate", "prefill_logits", "trace", "reset", "close"])
+def test_a_trace_whose_cache_another_call_took_says_so(other):
+    gpu = FakeGpu()
+    model = load(gpu)
+
+    async def both():
+        steps = model.trace([5, 6], 50)
+        await anext(steps)
+        if other == "generate":
+            await model.generate([7], 3, append=True).run()
+        elif other == "prefill_logits":
+            await model.prefill_logits([7])
+        elif other == "trace":
+            await anext(model.trace([7], 2))
+        elif other == "reset":
+            model.reset()
+        else:
+            await model.close()
+        position, submits = model.position, len(gpu.log)
+        error, message = (PagelmError, "closed") if other == "close" else (BusyError, "taken by another call")
+        with pytest.raises(error, match=message):
+            await anext(steps)
+        assert (model.position, len(gpu.log)) == (position, submits)
+
+    run(both())
 
 
 def test_two_calls_at_once_are_refused():
@@ -257,13 +463,131 @@ def test_two_calls_at_once_are_refused():
     run(both())
 
 
-def test_bad_prompts_are_refused():
-    model = load(FakeGpu())
-    for prompt, message in (([], "empty"), ("", "empty"), ([400], "ids 0 to 399"), ([-1], "token id -1")):
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ([], "empty"),
+        ("", "empty"),
+        ([400], "token id 400 at index 0 of the prompt; allowed: integers from 0 to 399"),
+        ([5, -1], "token id -1 at index 1"),
+        ([5, 1.0], r"token id 1\.0 at index 1"),
+        (["5"], "token id '5'"),
+        ([True], "token id True"),
+        ([None], "token id None"),
+        ([[5]], r"token id \[5\]"),
+        (np.array([5.0]), r"token id .*5\.0"),
+        (np.array([[5, 6]]), "token id array"),
+        (b"The capital", "the prompt is b'The capital'; allowed: text, or a list of token ids"),
+        (bytearray(b"abc"), "the prompt is bytearray"),
+        (memoryview(b"abc"), "the prompt is <memory"),
+        ({5: 6}, "the prompt is {5: 6}"),
+        ({5, 6}, "the prompt is {5, 6}"),
+        (5, "the prompt is 5"),
+        (None, "the prompt is None"),
+        (["x" * 10**6], "^.{,200}$"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("append", [False, True])
+def test_prompts_that_are_neither_text_nor_ids_are_refused(prompt, message, append):
+    gpu = FakeGpu()
+    model = load(gpu)
+    run(model.generate([5, 6], 2, ignore_eos=True).run())
+    gpu.log.clear()
+    for call in (
+        model.generate(prompt, 5, append=append).run(),
+        model.prefill_logits(prompt, append=append),
+        anext(model.trace(prompt, 1)),
+    ):
         with pytest.raises(PromptError, match=message):
-            run(model.generate(prompt, 5).run())
-    with pytest.raises(PromptError, match="max_tokens is 0"):
-        run(model.generate([5], 0).run())
+            run(call)
+    assert (gpu.log, model.position) == ([], 3)
+
+
+@pytest.mark.parametrize(
+    ("n", "forced", "message"),
+    [
+        (0, None, "n is 0; allowed: an integer from 1"),
+        (-3, [], "n is -3; allowed"),
+        (1.0, None, r"n is 1\.0; allowed"),
+        (True, None, "n is True; allowed"),
+        ("2", None, "n is '2'; allowed"),
+        (3, [7], "forced has 1 ids; allowed: 2 or more for 3 steps"),
+        (3, [7, 400], "token id 400 at index 1 of forced; allowed: integers from 0 to 399"),
+        (3, [7, 8, -1], "token id -1 at index 2 of forced"),
+        (3, [7.0, 8], r"token id 7\.0 at index 0 of forced"),
+        (3, "789", "forced is '789'; allowed: a list of token ids"),
+        (3, b"789", "forced is b'789'; allowed: a list of token ids"),
+        (3, 7, "forced is 7; allowed: a list of token ids"),
+    ],
+)
+def test_a_trace_of_nonsense_is_refused_before_any_work(n, forced, message):
+    gpu = FakeGpu()
+    model = load(gpu)
+
+    async def both():
+        generation = model.generate([5], 50, ignore_eos=True)
+        await anext(generation)
+        position, submits = model.position, len(gpu.log)
+        with pytest.raises(PromptError, match=message):
+            await anext(model.trace([5], n, forced))
+        assert (model.position, len(gpu.log), generation.stop_reason) == (position, submits, "")
+
+    run(both())
+
+
+@pytest.mark.parametrize("forced", [[7, 8], [7, 8, 9], np.array([7, 8]), None])
+def test_a_trace_feeds_the_forced_ids(forced):
+    gpu = FakeGpu()
+    model = load(gpu)
+
+    async def words():
+        return [fed(gpu)[4] async for _ in model.trace([5], 3, forced)]
+
+    assert run(words()) == ([5, 7, 8] if forced is not None else [5, 5, 5])  # the GPU writes its own choice
+
+
+def test_a_prompt_that_is_refused_leaves_the_context():
+    model = load(FakeGpu(), n_ctx=8)
+    run(model.generate([5, 6], 2, ignore_eos=True).run())
+    for call in (
+        lambda: model.generate([5] * 9, 5).run(),
+        lambda: model.generate([5] * 6, 5, append=True).run(),  # and the last token, not yet in the cache
+        lambda: model.prefill_logits([5] * 9),
+        lambda: anext(model.trace([5] * 6, 4)),
+    ):
+        with pytest.raises(ContextFull, match="9 tokens after 0|7 tokens after 3"):
+            run(call())
+        assert model.position == 3
+    generation = model.generate([9], 2, append=True, ignore_eos=True)
+    run(generation.run())
+    assert generation.prompt_ids == [37, 9]
+    run(anext(model.trace([5] * 6, 3)))
+
+
+@pytest.mark.parametrize("ids", [(5, 6), range(5, 7), array("I", [5, 6]), np.array([5, 6]), iter([5, 6])])
+def test_ids_may_come_in_any_kind_of_list(ids):
+    model = load(FakeGpu())
+    generation = model.generate(ids, np.int32(2), ignore_eos=True)
+    run(generation.run())
+    assert generation.prompt_ids == [5, 6] and {type(i) for i in generation.prompt_ids} == {int}
+    assert len(generation.ids) == 2
+
+
+@pytest.mark.parametrize("max_tokens", [0, -1, 1.5, 2.0, "3", True, None])
+def test_counts_of_tokens_that_are_none_are_refused(max_tokens):
+    generation = load(FakeGpu()).generate([5], max_tokens)
+    with pytest.raises(PromptError, match=f"max_tokens is {max_tokens!r}; allowed: an integer from 1"):
+        run(generation.run())
+    assert generation.stop_reason == "error"
+
+
+@pytest.mark.parametrize("n", [-1, 1.5, "3", True])
+def test_counts_of_values_that_are_none_are_refused(n):
+    model = load(FakeGpu())
+    run(model.prefill_logits([5]))
+    with pytest.raises(PagelmError, match=f"n is {n!r}; allowed: an integer from 0"):
+        run(model.peek("logits", n))
 
 
 def test_all_nan_logits_are_an_error_and_not_token_4294967295():
@@ -294,10 +618,22 @@ def test_unsupported_tensor_types_are_named():
         load(FakeGpu(), data)
 
 
-@pytest.mark.parametrize("n_ctx", [0, -1, 10**6])
+@pytest.mark.parametrize(
+    "sizes", [dict(n_ff=1), dict(n_ff=1, n_embd=1, n_head=1, n_head_kv=1, n_embd_head=4)]
+)
+def test_the_smallest_sizes_run(sizes):
+    model = load(FakeGpu(), tiny_model(n_vocab=400, quant="F32", **sizes))
+    assert len(run(model.generate(list(range(5, 35)), 3, ignore_eos=True).run())) == 3
+
+
+@pytest.mark.parametrize("n_ctx", [0, -1, 10**6, 1.5, 16.0, "512", True, [16]])
 def test_context_sizes_the_model_cannot_have_are_refused(n_ctx):
-    with pytest.raises(PagelmError, match=f"n_ctx {n_ctx} is not between 1 and"):
-        load(FakeGpu(), n_ctx=n_ctx)
+    gpu = FakeGpu()
+    with pytest.raises(
+        PagelmError, match=re.escape(f"n_ctx is {n_ctx!r}; allowed: an integer from 1 to 256")
+    ):
+        load(gpu, n_ctx=n_ctx)
+    assert gpu.buffers_created == 0
 
 
 def test_two_models_share_a_device_and_closing_one_leaves_the_other():
@@ -335,11 +671,79 @@ def test_a_closed_model_says_so():
         run(model.peek("x"))
 
 
+@pytest.mark.parametrize("ticks", range(9))
+def test_closing_ends_an_open_generation_in_the_middle_of_a_step_too(ticks):
+    gpu = FakeGpu()
+    model = load(gpu)
+
+    async def both():
+        await anext(model.generate([5], 50, ignore_eos=True))  # leaves a submit under way
+        generation = model.generate(list(range(5, 35)), 50, ignore_eos=True)
+        running = asyncio.ensure_future(generation.run())
+        await turns(ticks)
+        await model.close()
+        ids = list(generation.ids)
+        assert await running == generation.text
+        assert [piece async for piece in generation] == []
+        assert (generation.ids, generation.stop_reason) == (ids, "cancelled")
+
+    run(both())
+    assert gpu.memory_used == 0
+
+
+@pytest.mark.parametrize("ticks", range(1, 6))
+@pytest.mark.parametrize("call", ["prefill_logits", "trace", "peek"])
+def test_closing_in_the_middle_of_another_call_ends_it_with_an_error(call, ticks):
+    gpu = FakeGpu()
+    model = load(gpu)
+
+    async def read(src, offset, nbytes):
+        await turns(10)
+        if src.freed:
+            raise DeviceError("the buffer was destroyed")
+        return bytes(nbytes)
+
+    async def work():
+        if call == "trace":
+            return [step async for step in model.trace(list(range(5, 35)), 3)]
+        return await (model.peek("x") if call == "peek" else model.prefill_logits(list(range(5, 65))))
+
+    async def both():
+        await anext(model.generate([5], 50, ignore_eos=True))  # leaves a submit under way
+        gpu.read = read
+        running = asyncio.ensure_future(work())
+        await turns(ticks)
+        await model.close()
+        with pytest.raises(PagelmError, match="the model was closed; load it again"):
+            await running
+
+    run(both())
+    assert gpu.memory_used == 0
+
+
+def test_closing_frees_everything_on_a_lost_device_too():
+    gpu = FakeGpu()
+    model = load(gpu)
+
+    def lost(i):
+        raise LimitError("the GPU has no memory left")
+
+    async def both():
+        generation = model.generate([5], 50, ignore_eos=True)
+        await anext(generation)
+        gpu._tokens = lost
+        await model.close()
+        return generation
+
+    assert run(both()).stop_reason == "cancelled"
+    assert gpu.memory_used == 0
+
+
 def test_labels_follow_the_pass():
     model = load(FakeGpu())
     labels = model.labels()
     assert labels[:5] == ["embed", "blk.0.attn_norm", "blk.0.attn_q", "blk.0.attn_k", "blk.0.attn_v"]
-    assert labels[-4:] == ["output_norm", "output", "argmax_partial", "argmax"]
+    assert labels[-4:] == ["last_row", "output_norm", "output", "argmax"]
 
 
 def test_a_header_alone_is_not_read_past():

@@ -55,6 +55,30 @@ def test_head_size_may_be_explicit_and_need_not_divide_the_embedding():
     assert (hp.n_embd_head, hp.n_rot, hp.n_embd_q, hp.n_embd_kv) == (32, 32, 96, 32)
 
 
+@pytest.mark.parametrize(
+    ("named", "n", "sizes"),
+    [
+        ("head_count", 2, dict(embedding_length=2, attention__head_count=1, feed_forward_length=1)),
+        ("head_count", 1, dict(embedding_length=1, attention__head_count=1)),
+        ("head_count", 15, dict(embedding_length=60, attention__head_count=4)),
+        ("head_count", 4100, dict(embedding_length=4100, attention__head_count=1)),
+        ("key_length", 2, dict(attention__key_length=2)),
+        ("key_length", 66, dict(attention__key_length=66)),
+    ],
+)
+def test_heads_that_are_no_multiple_of_4_are_refused(named, n, sizes):
+    gguf = with_keys(**{key: (U32, value) for key, value in sizes.items()})
+    message = f"llama.attention.{named} makes heads of {n} elements; allowed: multiples of 4 up to 4096"
+    with pytest.raises(ArchError, match=message):
+        hparams_from(gguf)
+
+
+@pytest.mark.parametrize("sizes", [dict(n_embd=4, n_head=1, n_head_kv=1), dict(n_embd=1, n_embd_head=4)])
+def test_the_smallest_sizes_are_accepted(sizes):
+    hp = of(quant="F32", n_ff=1, **sizes)
+    assert (hp.n_embd_head, hp.n_ff, hp.n_embd) == (4, 1, sizes["n_embd"])
+
+
 def test_keys_with_a_default_may_be_missing():
     f = raw_gguf.llama()
     f.drop("llama.attention.head_count_kv", "llama.rope.dimension_count", "llama.rope.freq_base")

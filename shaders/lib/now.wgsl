@@ -3,5 +3,5 @@ struct Now {
   n_past: u32,
   n_tokens: u32,
   next: u32,
-  unused: u32,
+  fed: u32,
 }

@@ -4,6 +4,6 @@ struct State {
   n_past: u32,             // tokens already in the cache
   n_tokens: u32,           // tokens in this pass
   next: u32,               // token chosen by the last argmax; 0xffffffff: every logit was NaN
-  unused: u32,
+  fed: u32,                // last token of the pass before that argmax
   tokens: array<u32>,      // (n_batch) ids of this pass
 }

@@ -1,6 +1,7 @@
 """`check`: agreement is seen, and the first wrong layer and operation is found, whichever it is."""
 
 import asyncio
+import itertools
 
 import numpy as np
 import pytest
@@ -14,14 +15,15 @@ from fake_lm import (
 )
 from tiny_gguf import tiny_model
 
+from pagelm.device import Limits
 from pagelm.errors import PagelmError
 from pagelm.gguf import read_gguf
 from pagelm.host import check as checks
 from pagelm.host.oracle import Oracle
 from pagelm.hparams import hparams_from
-from pagelm.program import forward
+from pagelm.program import baseline, fused
 from pagelm.sources import FileSource
-from pagelm.weights import slabs_of
+from pagelm.weights import matrices_of
 
 PROMPTS = ["hello world", "the one and only", "ab"]
 
@@ -127,17 +129,17 @@ def test_device_that_stops_early_does_not_pass(tiny):
         asyncio.run(checks.check(lm, Oracle(tiny), ["ab"], steps=12))
 
 
-def test_names_of_activations_are_those_of_the_forward_pass(tiny):
-    async def ops():
+def test_names_of_activations_are_those_of_the_forward_passes(tiny):
+    """What a step leaves behind, in the pass that is stopped after it."""
+
+    async def passes():
         gguf = await read_gguf(FileSource(tiny))
         hp = hparams_from(gguf)
-        from pagelm.device import Limits
-
-        slabs = {name: slabs_of(gguf, t, Limits.default()) for name, t in gguf.tensors.items()}
-        return forward(hp, slabs, n_ctx=64, prompt=True)
+        matrices, _ = matrices_of(hp, gguf, Limits.default())
+        return baseline(hp, matrices, n_ctx=64), fused(hp, matrices, n_ctx=64, share="alone", prompt=True)
 
     seen = {}
-    for op in asyncio.run(ops()):
+    for op in itertools.chain(*asyncio.run(passes())):
         seen[op.label.rpartition(".")[2]] = op.buffers[-1]
     assert checks.ACTIVATIONS.items() <= seen.items()
 

@@ -499,9 +499,9 @@ def argmax_cases() -> list[KernelCase]:
                 best = [first_max(x[g * span : (g + 1) * span], g * span) for g in range(parts)]
             partial = np.array([[float_key(x, i), i] for i in best], np.uint32)
             whole = first_max(x, 0)
-            after = np.array([12, 1, whole, 0, whole, 8], np.uint32)
+            after = np.array([11, 1, whole, 8, whole, 8], np.uint32)
             op = Op("a", Variant("argmax"), ("x", "state"), {"N_PART": parts}, workgroups=1, per_token=0)
-            inputs = {"x": partial, "state": np.array([9, 3, 5, 0, 7, 8], np.uint32)}
+            inputs = {"x": partial, "state": np.array([9, 2, 5, 0, 7, 8], np.uint32)}
             cases.append(KernelCase(f"argmax-{name}-{parts}", op, inputs, "state", after, 0.0, "exact"))
     return cases
 
