@@ -18,8 +18,8 @@ HOST = ROOT / "host"
 # guest module or package -> the guest modules it may import; `errors` and its own package are free for all.
 EDGES: dict[str, set[str]] = {
     "": {"cancel", "device", "device.default", "engine", "generation", "kernels", "loading", "metrics"},
-    "loading": {"cancel", "device", "engine", "gguf", "hparams", "kv_cache", "metrics", "program"}
-    | {"rope", "tokenizer", "weights"},
+    "loading": {"adapt", "cancel", "device", "engine", "gguf", "hparams", "kv_cache", "metrics", "program"}
+    | {"repack", "rope", "tokenizer", "weights"},
     "engine": {
         "cancel",
         "device",
@@ -33,7 +33,9 @@ EDGES: dict[str, set[str]] = {
     },
     "generation": {"cancel"},
     "program": {"device", "hparams", "kernels", "kv_cache", "weights"},
-    "weights": {"device", "gguf", "quants"},
+    "adapt": {"device", "kernels"},
+    "repack": {"device", "kernels", "weights"},
+    "weights": {"device", "gguf", "hparams", "quants"},
     "kv_cache": {"hparams"},
     "kernels": {"device", "quants"},
     "hparams": {"arch", "gguf", "quants", "string_array"},
