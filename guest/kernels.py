@@ -29,6 +29,8 @@ _TILE = re.compile(r"^//\s*tile\s")
 _BINDING = re.compile(
     r"@group\(0\)\s*@binding\((\d+)\)\s*var<(storage|uniform)(?:,\s*(read|read_write))?>\s*(\w+)\s*:"
 )
+_ARRAY = re.compile(r"@binding.*>\s*(?P<name>\w+)\s*:\s*array<(?P<type>\w+)>;")
+_ELEMENT_BYTES = {"f32": 4, "u32": 4, "vec2f": 8, "vec2u": 8, "vec4f": 16, "vec4u": 16}
 _OVERRIDE = re.compile(r"^override\s+(\w+)\s*:\s*(\w+)\s*(=)?")
 _REPEAT = re.compile(r"^\s*// repeat (\w+) in 0\.\.(\w+)$")
 _END = re.compile(r"^\s*// end$")
@@ -119,6 +121,14 @@ def _expand(lines: list[Line], names: Mapping[str, int]) -> Iterator[Line]:
         i = end + 1
 
 
+def _with_length(text: str, nbytes: Mapping[str, int]) -> str:
+    """A binding's line, its array as long as the buffer is."""
+    if (array := _ARRAY.search(text)) is None or array["name"] not in nbytes:
+        return text
+    length = nbytes[array["name"]] // _ELEMENT_BYTES[array["type"]]
+    return text.replace(f"array<{array['type']}>", f"array<{array['type']}, {length}>")
+
+
 @cache
 def _composed(variant: Variant) -> tuple[Line, ...]:
     parts = _parts(f"{variant.kernel}.wgsl", variant, {})
@@ -127,14 +137,18 @@ def _composed(variant: Variant) -> tuple[Line, ...]:
     return tuple(_expand(first + [line for line in lines if line not in first], dict(variant.tile)))
 
 
-def compose(variant: Variant, overrides: Mapping[str, float]) -> Kernel:
+def compose(
+    variant: Variant, overrides: Mapping[str, float], nbytes: Mapping[str, int] | None = None
+) -> Kernel:
     """One kernel, ready for a device.
 
-    `overrides` must give every override without a default, and none that the kernel lacks.
+    `overrides` must give every override without a default, and none that the kernel lacks. `nbytes` may
+    give the size of what will be bound, by binding name: the arrays then have that length in the source, so
+    that a compiler checks bounds against a constant (a tenth of a kernel's time on SwiftShader).
 
     Raises: ShaderError for unknown kernels, parts or overrides, and for missing ones.
     """
-    lines = _composed(variant)
+    lines = tuple((_with_length(text, nbytes or {}), path, n) for text, path, n in _composed(variant))
     file = f"shaders/{variant.kernel}.wgsl"
     bindings: dict[int, Binding] = {}
     required: set[str] = set()
@@ -162,7 +176,7 @@ def compose(variant: Variant, overrides: Mapping[str, float]) -> Kernel:
 
 
 SHARES = ("alone", "quad")  # no feature needed; subgroups
-TILES = ({"P": 4, "T": 1}, {"P": 4, "T": 4})  # pairs of rows, tokens: one token at a time; pieces of a prompt
+TILES = ({"P": 2, "T": 1}, {"P": 4, "T": 8})  # pairs of rows, tokens: one token at a time; pieces of a prompt
 HEADS = ({"G": 3, "D": 4}, {"G": 3, "D": 16})  # of attention: query heads, vectors of a head: SmolLM2's
 
 

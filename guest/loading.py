@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from reprlib import repr as shown
 
 from .adapt import choose
@@ -74,7 +74,8 @@ async def load_model(
         reads = reads_of(gguf, matrices, vectors, buffers, plan.staging)
         # compiling occupies the GPU process while the weights occupy the network: together they cost less
         repack = await Repack.ready(gpu, buffers, {m.quant.name for g in matrices.values() for m in g})
-        compiling = asyncio.ensure_future(_compile(model, matrices, report))
+        of_all = {name: n for group in sizes.values() for name, n in group.items()}
+        compiling = asyncio.ensure_future(_compile(model, matrices, of_all, report))
         try:
             await _upload(model, reads, repack, source, report, cancel)
             await compiling
@@ -119,19 +120,24 @@ def plan_for(
     return sizes, plan_memory(sizes, limits, n_ctx=n_ctx, n_batch=n_batch, slabs=len(slabs))
 
 
-async def _compile(model: Model, matrices: Matrices, report: Callable[[Progress], None]) -> None:
+async def _compile(
+    model: Model, matrices: Matrices, nbytes: Mapping[str, int], report: Callable[[Progress], None]
+) -> None:
     hp, gpu, n_ctx = model.hparams, model._gpu, model.n_ctx
     choice = await choose(gpu)
     model._prompt, model._decode = programs = [
         Program(
-            gpu, fused(hp, matrices, n_ctx=n_ctx, share=choice.share, prompt=prompt), choice.workgroup_size
+            gpu,
+            fused(hp, matrices, n_ctx=n_ctx, share=choice.share, prompt=prompt),
+            choice.workgroup_size,
+            nbytes,
         )
         for prompt in (True, False)
     ]
     ops = baseline(hp, matrices, n_ctx=n_ctx)
-    model._baseline = Program(gpu, ops, gpu.limits.workgroup_size())
+    model._baseline = Program(gpu, ops, gpu.limits.workgroup_size(), nbytes)
     inside = [op for op in ops if op.variant.kernel != "kv_store"]
-    model._inside = Program(gpu, inside, gpu.limits.workgroup_size())
+    model._inside = Program(gpu, inside, gpu.limits.workgroup_size(), nbytes)
     total = len({key for program in programs for key in program.keys})
     done = 0
 

@@ -20,7 +20,7 @@ from .kv_cache import cache_name
 from .weights import Matrices, Matrix, padded
 
 TOKEN_TILE = 8  # tokens per invocation of a prompt's kernels
-PAIRS = 4  # pairs of rows per invocation
+PAIRS = {1: 2, TOKEN_TILE: 4}  # tokens per invocation -> pairs of rows that it computes for them
 STATE_WORDS = 4  # n_past, n_tokens, next, unused; then the token ids
 STATE_NEXT = 8  # byte offset of `next`
 STATE_TOKENS = 16  # byte offset of the token ids
@@ -88,7 +88,7 @@ def activation_sizes(hp: HParams, n_ctx: int, n_batch: int) -> dict[str, int]:
     sizes["stretch_sums"] = 8 * n_batch * n_split * hp.n_head
     sizes["last"] = 4 * padded(hp.n_embd)
     sizes["logits"] = 4 * hp.n_vocab
-    sizes["best"] = 8 * padded(hp.n_vocab) // (2 * PAIRS)
+    sizes["best"] = 8 * padded(hp.n_vocab) // (2 * PAIRS[1])
     sizes["state"] = 4 * (STATE_WORDS + n_batch)
     return sizes
 
@@ -154,10 +154,10 @@ def _matmul(group: Sequence[Matrix], tensor: str, x: str, y: str, share: str, to
                 }
                 yield Op(
                     tensor.removesuffix(".weight"),
-                    Variant("matmul", matrix.quant.name, share, (("P", PAIRS), ("T", tokens))),
+                    Variant("matmul", matrix.quant.name, share, (("P", PAIRS[tokens]), ("T", tokens))),
                     (slab.name, slab.scales, x, "state", y),
                     shape,
-                    invocations=padded(b - a) // (2 * PAIRS),
+                    invocations=padded(b - a) // (2 * PAIRS[tokens]),
                 )
 
 
@@ -168,9 +168,8 @@ def fused(hp: HParams, matrices: Matrices, *, n_ctx: int, share: str, prompt: bo
 
 def _fused(hp: HParams, matrices: Matrices, n_ctx: int, share: str, tokens: int) -> Iterator[Op]:
     sharers = 4 if share == "quad" else 1
-    n_partials = padded(hp.n_embd) // (2 * PAIRS * sharers)
+    n_partials = padded(hp.n_embd) // (2 * PAIRS[tokens] * sharers)
     norm = {"N_EMBD": hp.n_embd, "N_PARTIALS": n_partials, "EPS": hp.norm_rms_eps}
-    tile = (("P", PAIRS), ("T", tokens))
     n_group, split = hp.n_head // hp.n_head_kv, split_of(n_ctx)
     stretches = {
         "N_HEAD": hp.n_head,
@@ -188,17 +187,17 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, share: str, tokens: int)
         overrides: Mapping[str, float],
         per_token: int = 1,
     ) -> Iterator[Op]:
+        t = tokens if per_token else 1
+        tile = (("P", PAIRS[t]), ("T", t))
         for matrix in matrices[group]:
             for slab in matrix.slabs:
                 rows = {"N_ROWS": slab.n_rows, "ROW0": matrix.row0 + slab.row0}
                 yield Op(
                     label,
-                    Variant(
-                        kernel, matrix.quant.name, share, tile if per_token else (("P", PAIRS), ("T", 1))
-                    ),
+                    Variant(kernel, matrix.quant.name, share, tile),
                     (slab.name, slab.scales, *buffers),
                     {**_shape(matrix), **rows, **overrides},
-                    invocations=padded(slab.n_rows) // (2 * PAIRS),
+                    invocations=padded(slab.n_rows) // (2 * PAIRS[t]),
                     per_token=per_token,
                 )
 
@@ -265,7 +264,7 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, share: str, tokens: int)
     yield from product(
         "output", "logits", output, ("h", "partials", "state", "best", "logits"), norm, per_token=0
     )
-    yield _argmax(math.ceil(hp.n_vocab / (8 * PAIRS)) * 4)
+    yield _argmax(math.ceil(hp.n_vocab / (8 * PAIRS[1])) * 4)
 
 
 def baseline(hp: HParams, matrices: Matrices, *, n_ctx: int) -> list[Op]:
@@ -346,8 +345,10 @@ def _baseline(hp: HParams, matrices: Matrices, n_ctx: int) -> Iterator[Op]:
 class Program:
     """The ops of one kind of pass, compiled and bound; recordings are made once per shape and kept."""
 
-    def __init__(self, gpu: Gpu, ops: Sequence[Op], workgroup_size: int) -> None:
+    def __init__(self, gpu: Gpu, ops: Sequence[Op], workgroup_size: int, sizes: Mapping[str, int]) -> None:
+        """`sizes` are the bytes of all buffers, by name."""
         self.ops = tuple(ops)
+        self._sizes = sizes
         self._gpu = gpu
         self._wg = workgroup_size
         self._bound: list[tuple[Pipeline, Bindings]] = []
@@ -356,7 +357,10 @@ class Program:
     @property
     def keys(self) -> list[object]:
         """What tells the pipelines of the ops apart, an entry for each op."""
-        return [(op.variant, self._wg, tuple(sorted(op.overrides.items()))) for op in self.ops]
+        return [
+            (op.variant, self._wg, tuple(op.overrides.items()), tuple(self._sizes[b] for b in op.buffers))
+            for op in self.ops
+        ]
 
     async def compile(
         self,
@@ -370,7 +374,10 @@ class Program:
         """
 
         async def make(op: Op) -> Pipeline:
-            pipeline = await self._gpu.pipeline(compose(op.variant, {**op.overrides, "WG": self._wg}))
+            overrides = {**op.overrides, "WG": self._wg}
+            names = [binding.name for binding in compose(op.variant, overrides).bindings]
+            nbytes = {name: self._sizes[b] for name, b in zip(names, op.buffers, strict=True)}
+            pipeline = await self._gpu.pipeline(compose(op.variant, overrides, nbytes))
             compiled()
             return pipeline
 

@@ -50,11 +50,11 @@ fn products(work: Work, t0: u32, n_tokens: u32) -> array<vec2f, {P} * {T}> {
     at{t} += 8u;
     // end
     // repeat p in 0..P
-    let even{p} = unpack(cell + 8u * {p}u);
+    let even{p} = unpack(cell + {p}u / 4u * (N_BLOCKS * 32u) + {p}u % 4u * 8u);
     // repeat t in 0..T
     a{p}_{t} += product(even{p}, z{t});
     // end
-    let odd{p} = unpack(cell + 8u * {p}u + 4u);
+    let odd{p} = unpack(cell + {p}u / 4u * (N_BLOCKS * 32u) + {p}u % 4u * 8u + 4u);
     // repeat t in 0..T
     b{p}_{t} += product(odd{p}, z{t});
     // end
