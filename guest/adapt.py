@@ -6,16 +6,23 @@ from dataclasses import dataclass
 from .device import Gpu, Step
 from .kernels import Variant, compose
 
-SOFTWARE = ("swiftshader", "llvmpipe", "lavapipe", "softpipe", "warp")
-NARROW = 8  # a software adapter runs a workgroup on one core: many small ones keep all cores at work
-
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`share` is "quad" or "alone" (shaders/share), `workgroup_size` that of the kernels without barriers."""
+    """What differs from adapter to adapter in the kernels without barriers.
+
+    `share` is "quad" or "alone" (shaders/share), `pairs` the pairs of rows that an invocation computes for
+    one token: more of them save loads of activations and cost registers.
+    """
 
     share: str
     workgroup_size: int
+    pairs: int = 4
+
+
+# Measured. A software adapter runs a workgroup on one core and a quad or two in its vector registers: many
+# small workgroups keep all cores at work, and SwiftShader, with 16 registers, spills four pairs.
+NARROW = {"swiftshader": (4, 2), "llvmpipe": (8, 4), "lavapipe": (8, 4)}  # workgroup size, pairs
 
 
 async def choose(gpu: Gpu) -> Choice:
@@ -23,12 +30,13 @@ async def choose(gpu: Gpu) -> Choice:
 
     Raises: ShaderError, DeviceError.
     """
-    size = gpu.limits.workgroup_size()
-    info = gpu.adapter
-    if any(name in f"{info.architecture} {info.device} {info.vendor}".lower() for name in SOFTWARE):
-        size = min(size, NARROW)
+    size, pairs = gpu.limits.workgroup_size(), 4
+    info = f"{gpu.adapter.architecture} {gpu.adapter.device} {gpu.adapter.vendor}".lower()
+    for name, (narrow, few) in NARROW.items():
+        if name in info:
+            size, pairs = min(size, narrow), few
     quads = gpu.subgroups and size >= 4 and await _quads_work(gpu, size)
-    return Choice("quad" if quads else "alone", size)
+    return Choice("quad" if quads else "alone", size, pairs)
 
 
 async def _quads_work(gpu: Gpu, size: int) -> bool:

@@ -128,7 +128,7 @@ async def _compile(
     model._prompt, model._decode = programs = [
         Program(
             gpu,
-            fused(hp, matrices, n_ctx=n_ctx, share=choice.share, prompt=prompt),
+            fused(hp, matrices, n_ctx=n_ctx, choice=choice, prompt=prompt),
             choice.workgroup_size,
             nbytes,
         )

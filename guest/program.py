@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from .adapt import Choice
 from .device import Bindings, Buffer, Gpu, Pipeline, Recording, Step
 from .hparams import HParams
 from .kernels import Variant, compose
@@ -20,7 +21,7 @@ from .kv_cache import cache_name
 from .weights import Matrices, Matrix, padded
 
 TOKEN_TILE = 8  # tokens per invocation of a prompt's kernels
-PAIRS = {1: 2, TOKEN_TILE: 4}  # tokens per invocation -> pairs of rows that it computes for them
+PAIRS = 4  # pairs of rows per invocation, unless a choice says otherwise
 STATE_WORDS = 4  # n_past, n_tokens, next, unused; then the token ids
 STATE_NEXT = 8  # byte offset of `next`
 STATE_TOKENS = 16  # byte offset of the token ids
@@ -88,7 +89,7 @@ def activation_sizes(hp: HParams, n_ctx: int, n_batch: int) -> dict[str, int]:
     sizes["stretch_sums"] = 8 * n_batch * n_split * hp.n_head
     sizes["last"] = 4 * padded(hp.n_embd)
     sizes["logits"] = 4 * hp.n_vocab
-    sizes["best"] = 8 * padded(hp.n_vocab) // (2 * PAIRS[1])
+    sizes["best"] = 8 * padded(hp.n_vocab) // 2  # one pair of rows an invocation at least
     sizes["state"] = 4 * (STATE_WORDS + n_batch)
     return sizes
 
@@ -131,7 +132,9 @@ def _swiglu(hp: HParams, label: str) -> Op:
     return Op(label, Variant("swiglu"), buffers, {"STRIDE": n}, invocations=n // 4)
 
 
-def _matmul(group: Sequence[Matrix], tensor: str, x: str, y: str, share: str, tokens: int) -> Iterator[Op]:
+def _matmul(
+    group: Sequence[Matrix], tensor: str, x: str, y: str, choice: Choice, tokens: int
+) -> Iterator[Op]:
     """The rows of one tensor times x: y = x W^T."""
     for matrix in group:
         for section in matrix.sections:
@@ -154,21 +157,22 @@ def _matmul(group: Sequence[Matrix], tensor: str, x: str, y: str, share: str, to
                 }
                 yield Op(
                     tensor.removesuffix(".weight"),
-                    Variant("matmul", matrix.quant.name, share, (("P", PAIRS[tokens]), ("T", tokens))),
+                    Variant("matmul", matrix.quant.name, choice.share, (("P", PAIRS), ("T", tokens))),
                     (slab.name, slab.scales, x, "state", y),
                     shape,
-                    invocations=padded(b - a) // (2 * PAIRS[tokens]),
+                    invocations=padded(b - a) // (2 * PAIRS),
                 )
 
 
-def fused(hp: HParams, matrices: Matrices, *, n_ctx: int, share: str, prompt: bool) -> list[Op]:
+def fused(hp: HParams, matrices: Matrices, *, n_ctx: int, choice: Choice, prompt: bool) -> list[Op]:
     """The pass in few dispatches, six a layer: over a piece of a prompt, or over one token (decode)."""
-    return list(_fused(hp, matrices, n_ctx, share, TOKEN_TILE if prompt else 1))
+    return list(_fused(hp, matrices, n_ctx, choice, TOKEN_TILE if prompt else 1))
 
 
-def _fused(hp: HParams, matrices: Matrices, n_ctx: int, share: str, tokens: int) -> Iterator[Op]:
+def _fused(hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: int) -> Iterator[Op]:
+    share, pairs = choice.share, {1: choice.pairs, TOKEN_TILE: PAIRS}
     sharers = 4 if share == "quad" else 1
-    n_partials = padded(hp.n_embd) // (2 * PAIRS[tokens] * sharers)
+    n_partials = padded(hp.n_embd) // (2 * pairs[tokens] * sharers)
     norm = {"N_EMBD": hp.n_embd, "N_PARTIALS": n_partials, "EPS": hp.norm_rms_eps}
     n_group, split = hp.n_head // hp.n_head_kv, split_of(n_ctx)
     stretches = {
@@ -188,7 +192,7 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, share: str, tokens: int)
         per_token: int = 1,
     ) -> Iterator[Op]:
         t = tokens if per_token else 1
-        tile = (("P", PAIRS[t]), ("T", t))
+        tile = (("P", pairs[t]), ("T", t))
         for matrix in matrices[group]:
             for slab in matrix.slabs:
                 rows = {"N_ROWS": slab.n_rows, "ROW0": matrix.row0 + slab.row0}
@@ -197,7 +201,7 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, share: str, tokens: int)
                     Variant(kernel, matrix.quant.name, share, tile),
                     (slab.name, slab.scales, *buffers),
                     {**_shape(matrix), **rows, **overrides},
-                    invocations=padded(slab.n_rows) // (2 * PAIRS[t]),
+                    invocations=padded(slab.n_rows) // (2 * pairs[t]),
                     per_token=per_token,
                 )
 
@@ -256,7 +260,7 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, share: str, tokens: int)
             yield _rms_norm(hp, blk + "ffn_norm", "x")
             for name in ("gate", "up"):
                 tensor = f"{blk}ffn_{name}.weight"
-                yield from _matmul(matrices[blk + "ffn_gate_up"], tensor, "h", name, share, tokens)
+                yield from _matmul(matrices[blk + "ffn_gate_up"], tensor, "h", name, choice, tokens)
             yield _swiglu(hp, blk + "swiglu")
         next_norm = f"blk.{layer + 1}.attn_norm" if layer + 1 < hp.n_layer else "output_norm"
         yield from project(blk + "ffn_residual", blk + "ffn_down", "act", next_norm)
@@ -264,7 +268,7 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, share: str, tokens: int)
     yield from product(
         "output", "logits", output, ("h", "partials", "state", "best", "logits"), norm, per_token=0
     )
-    yield _argmax(math.ceil(hp.n_vocab / (8 * PAIRS[1])) * 4)
+    yield _argmax(math.ceil(hp.n_vocab / (8 * pairs[1])) * 4)
 
 
 def baseline(hp: HParams, matrices: Matrices, *, n_ctx: int) -> list[Op]:
@@ -277,7 +281,7 @@ def _baseline(hp: HParams, matrices: Matrices, n_ctx: int) -> Iterator[Op]:
     cache = {"N_EMBD_KV": hp.n_embd_kv, "N_CTX": n_ctx}
 
     def matmul(tensor: str, group: str, x: str, y: str) -> Iterator[Op]:
-        return _matmul(matrices[group], f"{tensor}.weight", x, y, "alone", TOKEN_TILE)
+        return _matmul(matrices[group], f"{tensor}.weight", x, y, Choice("alone", 0), TOKEN_TILE)
 
     def rope(label: str, x: str, n_head: int) -> Op:
         shape = {"N_HEAD": n_head, "N_ROT": hp.n_rot, "STRIDE": padded(n_head * hp.n_embd_head)}

@@ -32,7 +32,7 @@ EDGES: dict[str, set[str]] = {
         "weights",
     },
     "generation": {"cancel"},
-    "program": {"device", "hparams", "kernels", "kv_cache", "weights"},
+    "program": {"adapt", "device", "hparams", "kernels", "kv_cache", "weights"},
     "adapt": {"device", "kernels"},
     "repack": {"device", "kernels", "weights"},
     "weights": {"device", "gguf", "hparams", "quants"},

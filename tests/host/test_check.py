@@ -15,6 +15,7 @@ from fake_lm import (
 )
 from tiny_gguf import tiny_model
 
+from pagelm.adapt import Choice
 from pagelm.device import Limits
 from pagelm.errors import PagelmError
 from pagelm.gguf import read_gguf
@@ -136,7 +137,9 @@ def test_names_of_activations_are_those_of_the_forward_passes(tiny):
         gguf = await read_gguf(FileSource(tiny))
         hp = hparams_from(gguf)
         matrices, _ = matrices_of(hp, gguf, Limits.default())
-        return baseline(hp, matrices, n_ctx=64), fused(hp, matrices, n_ctx=64, share="alone", prompt=True)
+        return baseline(hp, matrices, n_ctx=64), fused(
+            hp, matrices, n_ctx=64, choice=Choice("alone", 64), prompt=True
+        )
 
     seen = {}
     for op in itertools.chain(*asyncio.run(passes())):
