@@ -176,23 +176,26 @@ def compose(
 
 
 SHARES = ("alone", "quad")  # no feature needed; subgroups
-TILES = ({"P": 2, "T": 1}, {"P": 4, "T": 8})  # pairs of rows, tokens: one token at a time; pieces of a prompt
-HEADS = ({"G": 3, "D": 4}, {"G": 3, "D": 16})  # of attention: query heads, vectors of a head: SmolLM2's
+# What the default model's programs ask for: one token at a time, and pieces of a prompt.
+ROWS = ({"P": 2, "T": 1}, {"P": 4, "T": 1}, {"P": 4, "T": 8})  # pairs of rows, tokens
+HEADS = {  # query heads, tokens, vectors of a head
+    "alone": ({"G": 3, "T": 1, "D": 16}, {"G": 1, "T": 2, "D": 16}),
+    "quad": ({"G": 3, "T": 1, "D": 4}, {"G": 3, "T": 2, "D": 4}),
+}
 
 
 def variants() -> Iterator[Variant]:
     """Every kernel in every tensor type and way to share, with the tiles of the default model."""
     for name in kernel_names():
         uses = " ".join(_parts(f"{name}.wgsl", Variant(name, "F32", "alone"), {}))
+        unrolled = any(_TILE.match(text) for text, _, _ in _lines(f"{name}.wgsl"))
         for quant in SUPPORTED if "quant/" in uses or "repack/" in uses else (None,):
             for share in SHARES if "share/" in uses else (None,):
-                if not any(_TILE.match(text) for text, _, _ in _lines(f"{name}.wgsl")):
-                    yield Variant(name, quant, share)
-                    continue
-                for tile in TILES[:1] if name == "logits" else TILES:
-                    if name == "attention":
-                        heads = HEADS[0] if share == "quad" else HEADS[1]
-                        tile = {"G": heads["G"], "T": tile["T"], "D": heads["D"]}
+                tiles: tuple[Mapping[str, int], ...] = ({},)
+                if unrolled:
+                    tiles = HEADS[share or ""] if name == "attention" else ROWS
+                    tiles = tiles[:2] if name == "logits" else tiles
+                for tile in tiles:
                     yield Variant(name, quant, share, tuple(tile.items()))
 
 

@@ -22,10 +22,11 @@ from .weights import Matrices, Matrix, padded
 
 TOKEN_TILE = 8  # tokens per invocation of a prompt's kernels
 PAIRS = 4  # pairs of rows per invocation, unless a choice says otherwise
-STATE_WORDS = 4  # n_past, n_tokens, next, unused; then the token ids
+STATE_WORDS = 4  # n_past, n_tokens, next, fed; then the token ids
 STATE_NEXT = 8  # byte offset of `next`
 STATE_TOKENS = 16  # byte offset of the token ids
 KV_STEP = 256  # grids over the context grow in powers of two from here
+MAX_VECTORS = 48  # attention: sums of 4 elements in an invocation, beyond which it handles fewer heads
 MIN_SPLIT, MAX_SPLITS = 64, 32  # attention: positions of a stretch, at least; stretches, at most
 
 
@@ -175,6 +176,13 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: 
     n_partials = padded(hp.n_embd) // (2 * pairs[tokens] * sharers)
     norm = {"N_EMBD": hp.n_embd, "N_PARTIALS": n_partials, "EPS": hp.norm_rms_eps}
     n_group, split = hp.n_head // hp.n_head_kv, split_of(n_ctx)
+    queries, vectors = min(tokens, 2), math.ceil(hp.n_embd_head / 4 / sharers)
+    # heads that share what is loaded of the cache: as many as leave an invocation MAX_VECTORS sums at most
+    heads = max(
+        g
+        for g in range(1, n_group + 1)
+        if n_group % g == 0 and (g == 1 or g * queries * vectors <= MAX_VECTORS)
+    )
     stretches = {
         "N_HEAD": hp.n_head,
         "N_EMBD_HEAD": hp.n_embd_head,
@@ -230,14 +238,15 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: 
         )
         yield Op(
             blk + "attn_stretches",
-            Variant(
-                "attention",
-                share=share,
-                tile=(("G", n_group), ("T", min(tokens, 2)), ("D", math.ceil(hp.n_embd_head / 4 / sharers))),
-            ),
+            Variant("attention", share=share, tile=(("G", heads), ("T", queries), ("D", vectors))),
             ("q", k_cache, v_cache, "state", "stretches", "stretch_sums"),
-            {**stretches, "N_EMBD_KV": hp.n_embd_kv, "SCALE": 1 / math.sqrt(hp.n_embd_head)},
-            invocations=sharers * hp.n_head_kv,
+            {
+                **stretches,
+                "N_GROUP": n_group,
+                "N_EMBD_KV": hp.n_embd_kv,
+                "SCALE": 1 / math.sqrt(hp.n_embd_head),
+            },
+            invocations=sharers * hp.n_head // heads,
             per_position=split,
         )
         yield Op(

@@ -3,12 +3,13 @@
 //   over positions p of the stretch with p <= n_past + t; attention_combine puts the stretches together
 // shapes  q (n_tokens, Q_STRIDE)   k_cache, v_cache (N_CTX, N_EMBD_KV)   o (n_tokens, N_SPLIT, Q_STRIDE)
 //         ml (n_tokens, N_SPLIT, N_HEAD) pairs (m, l)   all f32
-// grid    x, y: ceil(SHARERS * n_head_kv * stretches / WG) workgroups, folded; z: ceil(n_tokens / T)
-// tile    G query heads x T tokens per invocation, D vectors of 4 of a head in each of the SHARERS that share it
+// grid    x, y: ceil(SHARERS * N_HEAD / G * stretches / WG) workgroups, folded; z: ceil(n_tokens / T)
+// tile    G query heads of one kv head x T tokens per invocation, D vectors of 4 of a head in each of the SHARERS
 // uses    lib/now.wgsl lib/grid.wgsl share/<S>.wgsl
 // error   relative to sum_p |weight v|: 1.2e-7 * (sqrt(SPLIT) + 4 + 2 (m - s)), + what the scores leave
 // source  Dao et al. 2022, arXiv:2205.14135
 override N_HEAD: u32;          // query heads
+override N_GROUP: u32 = {G}u;  // query heads of one kv head, a multiple of G
 override N_EMBD_HEAD: u32;     // elements of a head, a multiple of 4
 override N_EMBD_KV: u32;       // elements of a cache row
 override Q_STRIDE: u32;        // elements from one row of q to the next
@@ -32,12 +33,13 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
   if (t0 >= now.n_tokens) {
     return;
   }
-  let n_head_kv = N_HEAD / {G}u;
   let invocation = flat_workgroup(workgroup, count) * WG + index;
   let lane = invocation % SHARERS;
   let unit = invocation / SHARERS;
-  let head = unit % n_head_kv;  // of keys and values
-  let start = unit / n_head_kv * SPLIT;
+  let first = unit % (N_HEAD / {G}u) * {G}u;  // query head
+  let head = first / N_GROUP;  // of keys and values
+  let stretch = unit / (N_HEAD / {G}u);
+  let start = stretch * SPLIT;
   let length = min(now.n_past + t0 + {T}u, now.n_past + now.n_tokens);  // positions the last token here sees
   let n = min(start + SPLIT, length);
   // vectors of a head that are another lane's, or past its end, count as zero
@@ -48,7 +50,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
   // repeat t in 0..T
   // repeat g in 0..G
   let q{g}_{t}_{d} = select(vec4f(0.0), SCALE * q[min(t0 + {t}u, now.n_tokens - 1u) * (Q_STRIDE / 4u)
-      + (head * {G}u + {g}u) * (N_EMBD_HEAD / 4u) + here{d}], mine{d});
+      + (first + {g}u) * (N_EMBD_HEAD / 4u) + here{d}], mine{d});
   var o{g}_{t}_{d} = vec4f(0.0);
   // end
   // end
@@ -117,16 +119,16 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
     }
   }
   // repeat t in 0..T
-  let row{t} = (t0 + {t}u) * N_SPLIT + unit / n_head_kv;
+  let row{t} = (t0 + {t}u) * N_SPLIT + stretch;
   if (t0 + {t}u < now.n_tokens && start < length) {
     // repeat g in 0..G
     // repeat d in 0..D
     if (mine{d}) {
-      o[row{t} * (Q_STRIDE / 4u) + (head * {G}u + {g}u) * (N_EMBD_HEAD / 4u) + at{d}] = o{g}_{t}_{d};
+      o[row{t} * (Q_STRIDE / 4u) + (first + {g}u) * (N_EMBD_HEAD / 4u) + at{d}] = o{g}_{t}_{d};
     }
     // end
     if (lane == 0u) {
-      ml[row{t} * N_HEAD + head * {G}u + {g}u] = vec2f(m{g}_{t}, l{g}_{t});
+      ml[row{t} * N_HEAD + first + {g}u] = vec2f(m{g}_{t}, l{g}_{t});
     }
     // end
   }

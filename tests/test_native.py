@@ -25,6 +25,7 @@ SHAPES = {
     "mixed": dict(quant=MIXED),
     "odd-sizes": dict(quant="F32", n_embd=40, n_head=2, n_head_kv=1, n_ff=50),
     "no-groups": dict(quant="F16", n_head=4, n_head_kv=4),
+    "many-to-one": dict(quant="Q8_0", n_embd=64, n_head=16, n_head_kv=1, n_embd_head=20),
     "one-head": dict(quant="F32", n_head=1, n_head_kv=1, n_layer=1),
 }
 
