@@ -103,8 +103,9 @@ def plan_for(
 ) -> tuple[dict[str, dict[str, int]], MemoryPlan]:
     """Every buffer by group and name, in bytes, and the plan that says they fit. Raises LimitError."""
     n_batch = MAX_BATCH
-    per_token = 4 * max(hp.n_head * n_ctx, padded(hp.n_ff))
-    while n_batch > TOKEN_TILE and n_batch * per_token > largest_binding(limits):
+    while n_batch > TOKEN_TILE and max(activation_sizes(hp, n_ctx, n_batch).values()) > largest_binding(
+        limits
+    ):
         n_batch //= 2
     slabs = [slab for group in matrices.values() for matrix in group for slab in matrix.slabs]
     weights = {name: gguf.tensors[name].nbytes for name in vectors}

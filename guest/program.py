@@ -397,10 +397,15 @@ class Program:
         for key, op in zip(self.keys, self.ops, strict=True):
             if key not in pipelines:
                 pipelines[key] = asyncio.ensure_future(make(op))
-        made = await asyncio.gather(*(pipelines[key] for key in self.keys))
-        for pipeline, op in list(zip(made, self.ops, strict=True))[len(self._bound) :]:
+        try:
+            made = await asyncio.gather(*(pipelines[key] for key in self.keys))
+        except BaseException:
+            for pipeline in pipelines.values():  # nobody waits for the others any more
+                pipeline.cancel()
+            raise
+        for compiled_one, op in list(zip(made, self.ops, strict=True))[len(self._bound) :]:
             bound = [buffers[name] for name in op.buffers]
-            self._bound.append((pipeline, self._gpu.bind(pipeline, bound)))
+            self._bound.append((compiled_one, self._gpu.bind(compiled_one, bound)))
 
     def has(self, label: str) -> bool:
         """Whether a step of this label leaves its result behind."""
