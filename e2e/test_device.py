@@ -350,7 +350,7 @@ gpu.close()
         ("Object.defineProperty(navigator, 'gpu', {value: undefined, configurable: true})", "no WebGPU"),
         ("navigator.gpu.requestAdapter = async () => null", "--enable-unsafe-webgpu"),
         (
-            "navigator.gpu.requestAdapter = async () => ({limits: {}, info: {}, "
+            "navigator.gpu.requestAdapter = async () => ({limits: {}, info: {}, features: new Set(), "
             "requestDevice: async () => { throw new DOMException('used', 'OperationError') }})",
             "gave no device: used",
         ),

@@ -122,7 +122,7 @@ def test_person_loads_the_default_model_and_reads_the_reference_text(real: Page)
     expect(real.get_by_test_id("generate-status")).to_contain_text("12 tokens")
     real.get_by_text("Device, memory and speed").click()
     facts = real.get_by_test_id("facts")
-    for fact in ("Adapter", "weights 96.6 MB", "5 tokens in", "12 tokens at", "ms per token"):
+    for fact in ("Adapter", "weights 111.6 MB", "5 tokens in", "12 tokens at", "ms per token"):
         expect(facts).to_contain_text(fact)
     RESULTS.mkdir(exist_ok=True)
     real.screenshot(path=RESULTS / "page.png", full_page=True)

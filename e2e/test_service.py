@@ -27,7 +27,7 @@ def tiny_lm(browser_lm: Any) -> Any:
 
 
 def test_second_call_is_refused_while_one_runs_but_memory_answers(browser_lm: Any) -> None:
-    browser_lm.load(tiny_model(), 256)
+    browser_lm.load(tiny_model(n_layer=24), 256)
     call = browser_lm.lm.call
 
     async def both() -> tuple[Any, Any, Any]:
