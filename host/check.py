@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from pagelm.errors import NumericError, PagelmError
-from pagelm.host.cpu_lm import DEFAULT_N_CTX, local_file
+from pagelm.host.cpu_lm import local_file, open_oracle
 from pagelm.host.lm import Lm
-from pagelm.host.oracle import Oracle
+from pagelm.host.oracle import Oracle, ops
 from pagelm.host.terminal import read_text
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Compared:
 
 def rel_diff(got: "NDArray[Any]", want: "NDArray[Any]") -> float:
     """max |got - want| / max |want|; infinite when anything is not finite or the shapes differ."""
-    if got.shape != want.shape or not np.isfinite(got).all():
+    if got.shape != want.shape or not (np.isfinite(got).all() and np.isfinite(want).all()):
         return float("inf")
     scale = float(np.abs(want).max(initial=0.0))
     diff = float(np.abs(got.astype(np.float64) - want.astype(np.float64)).max(initial=0.0))
@@ -183,7 +183,7 @@ async def compare(lm: Lm, oracle: Reference, prompt: str, steps: int) -> Compare
             rel = rel_diff(logits, want)
             if rel > worst:
                 worst, worst_step = rel, len(chosen)
-            ids_equal &= token == int(want.argmax())
+            ids_equal &= token == ops.argmax(want)
             chosen.append(token)
             feed = [token]
     except NumericError:  # all NaN: as wrong as can be, and just what the search is for
@@ -249,7 +249,7 @@ async def oracle_of(model: str, n_ctx: int | None) -> AsyncIterator[Oracle]:
     """The numpy oracle for a model given as a URL (copied here for as long) or a path."""
     with ExitStack() as stack:
         path = await local_file(model, stack)
-        yield Oracle(path, n_ctx=n_ctx or DEFAULT_N_CTX)
+        yield await open_oracle(path, n_ctx)
 
 
 def read_prompts(path: Path) -> list[str]:

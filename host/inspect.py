@@ -8,9 +8,10 @@ from typing import Any
 from pagelm.device import Limits, Source
 from pagelm.errors import PagelmError
 from pagelm.gguf import Gguf, read_gguf
+from pagelm.host.lm import context_of
 from pagelm.host.models import is_url
 from pagelm.hparams import expected_tensors, hparams_from
-from pagelm.loading import DEFAULT_N_CTX, plan_for
+from pagelm.loading import plan_for
 from pagelm.sources import FileSource, HttpSource
 from pagelm.weights import mib, slabs_of
 
@@ -82,8 +83,7 @@ def _plan(gguf: Gguf, n_ctx: int | None, memory_budget: int | None) -> dict[str,
     try:
         hp = hparams_from(gguf)
         slabs = {name: slabs_of(gguf, gguf.tensors[name], limits) for name in expected_tensors(hp, gguf)}
-        context = n_ctx or min(hp.n_ctx_train, DEFAULT_N_CTX)
-        _, plan = plan_for(hp, slabs, limits, context)
+        _, plan = plan_for(hp, slabs, limits, context_of(hp, n_ctx))
     except PagelmError as e:
         return {"error": f"{type(e).__name__}: {e}"}
     return dict(plan.as_dict())

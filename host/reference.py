@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from pagelm.errors import PagelmError
-from pagelm.host.oracle.ops import log_softmax
+from pagelm.host.oracle.ops import argmax, log_softmax
 from pagelm.host.terminal import read_text
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def score_case(case: Case, logits: Iterable["Logits"]) -> CaseScore:
                 "the file is for another model"
             )
         broken = bool(np.isnan(row).any())
-        got = int(np.argmax(row))
+        got = argmax(row)
         if broken or got != want:
             differs.append(Differs(step, want, got, case.margins[step]))
         if step == 0:

@@ -147,6 +147,7 @@ def test_relative_difference_by_hand():
     assert checks.rel_diff(np.float32([0, 0]), np.float32([0, 0])) == 0.0
     assert checks.rel_diff(np.float32([1e-9, 0]), np.float32([0, 0])) == float("inf")
     assert checks.rel_diff(np.float32([np.nan]), np.float32([1])) == float("inf")
+    assert checks.rel_diff(np.float32([1]), np.float32([np.nan])) == float("inf")
     assert checks.rel_diff(np.float32([1]), np.float32([1, 2])) == float("inf")
 
 

@@ -170,7 +170,7 @@ def test_context_that_ends_first_is_the_stop_reason(tiny):
     assert got["stop_reason"] == "context"
     assert len(got["ids"]) == 4  # the last one is shown, not fed
     code, _, err = finished(*args, "--ctx", str(n_prompt - 1))
-    assert code == 2 and "context positions" in err
+    assert code == 2 and f"do not fit the context of {n_prompt - 1}" in err
 
 
 # ---- how it ends ----------------------------------------------------------------------------------------
