@@ -15,6 +15,8 @@ from tiny_gguf import tiny_model
 
 from pagelm.errors import DeviceError, GgufError, PagelmError
 from pagelm.host.browser_lm import BrowserLm
+from pagelm.host.cpu_lm import CpuLm
+from pagelm.host.generate import generate
 
 DOUBLE = """
 @group(0) @binding(0) var<storage, read> x: array<f32>;
@@ -41,6 +43,26 @@ def test_bytes_go_to_the_gpu_and_come_back(browser_lm: Any) -> None:
     args = {"kernel": kernel(DOUBLE), "buffers": {"x": x.tobytes(), "y": 12}, "grid": [3, 1, 1]}
     y = array.array("f", browser_lm.call("run_kernel", args)["y"])
     assert list(y) == [2.0, -5.0, array.array("f", [2e30])[0]]
+
+
+def keys(value: Any) -> Any:
+    """The keys of an object and of the objects in it."""
+    return {key: keys(item) for key, item in value.items()} if isinstance(value, dict) else None
+
+
+def test_result_has_the_keys_and_counts_that_it_has_on_the_cpu(browser_lm: Any, tiny: Path) -> None:
+    async def both() -> list[dict[str, Any]]:
+        cpu = await CpuLm.open(str(tiny))
+        return [await generate(lm, "hello", 3, True, None) for lm in (browser_lm.lm, cpu)]
+
+    browser_lm.loaded = None  # counts run on since loading
+    browser_lm.load(tiny.read_bytes())
+    page, cpu = browser_lm.run(both())
+    assert keys(page) == keys(cpu)
+    for key in ("prompt_ids", "ids", "text", "stop_reason", "n_past"):
+        assert page[key] == cpu[key], key
+    for key in ("tokens", "prompt_tokens"):
+        assert page["stats"][key] == cpu["stats"][key], key
 
 
 def test_unknown_method_is_an_error_that_lists_the_methods(browser_lm: Any) -> None:

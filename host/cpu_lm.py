@@ -14,7 +14,7 @@ from pagelm.host.lm import F32, Emit, OnProgress, context_of
 from pagelm.host.models import is_url
 from pagelm.host.oracle import Oracle, ops
 from pagelm.hparams import hparams_from
-from pagelm.metrics import Progress
+from pagelm.metrics import Progress, Stats, Timing
 from pagelm.sources import FileSource, HttpSource
 from pagelm.tokenizer import Tokenizer, tokenizer_from
 
@@ -30,7 +30,7 @@ class CpuLm:
         mode = "ggml-exact" if oracle.exact else "float32"
         self.adapter = dict(vendor="numpy", architecture=mode, device="cpu", description="", backend="cpu")
         self._load_s = load_s
-        self._tokens = 0
+        self._stats = Stats(bytes_read_back_per_token=0)
         self._cleanup = contextlib.ExitStack()
 
     @classmethod
@@ -87,33 +87,23 @@ class CpuLm:
         else:
             stop_reason = "length" if len(ids) >= max_tokens else "context"
         say(stream.flush())
-        self._tokens += len(ids)
+        self._stats.tokens += len(ids)
+        self._stats.prompt_tokens += len(prompt_ids)
+        timing = Timing(  # nothing is recorded, submitted or waited for
+            load_s=self._load_s,
+            prefill_s=first - start,
+            decode_s=now - first,
+            prefill_tokens=len(prompt_ids),
+            decode_tokens=max(0, len(ids) - 1),
+        )
         return {
             "prompt_ids": prompt_ids,
             "ids": ids,
             "text": text,
             "stop_reason": stop_reason,
-            "timing": self._timing(len(prompt_ids), len(ids), first - start, now - first),
-            "stats": {
-                "submits": 0,
-                "dispatches": 0,
-                "tokens": self._tokens,
-                "buffers_created_in_decode": 0,
-                "bytes_read_back_per_token": 0,
-                "memory_bytes": 0,
-            },
-        }
-
-    def _timing(self, n_prompt: int, n_ids: int, prefill_s: float, decode_s: float) -> dict[str, float]:
-        """The engine's timing keys; this device records and submits nothing."""
-        return {
-            "load_s": self._load_s,
-            "prefill_s": prefill_s,
-            "decode_s": decode_s,
-            "prefill_tok_s": n_prompt / prefill_s if prefill_s else 0.0,
-            "decode_tok_s": max(0, n_ids - 1) / decode_s if decode_s else 0.0,
-            "record_ms_per_token": 0.0,
-            "submit_ms_per_token": 0.0,
+            "n_past": len(prompt_ids) + max(0, len(ids) - 1),  # the last id is shown, not fed
+            "timing": timing.as_dict(),
+            "stats": self._stats.as_dict(),
         }
 
     async def trace(

@@ -41,7 +41,8 @@ class Lm(Protocol):
     ) -> dict[str, Any]:
         """Generate from an empty cache; `emit` gets the text as it comes and stops it by returning False.
 
-        Returns prompt_ids, ids, text, stop_reason, timing (of this call) and stats (counts since loading).
+        Returns prompt_ids, ids, text, stop_reason, n_past (tokens in the cache), timing (of this call, keys
+        of `Timing`) and stats (counts since loading, keys of `Stats`): on every device the same keys.
         """
         ...
 

@@ -25,7 +25,7 @@ from pagelm.host.cpu_lm import CpuLm
 from pagelm.host.oracle.ops import log_softmax
 from pagelm.host.terminal import run_async, visible
 
-RUN_KEYS = {"prompt_ids", "ids", "text", "stop_reason", "timing", "stats", "adapter"}
+RUN_KEYS = {"prompt_ids", "ids", "text", "stop_reason", "timing", "stats", "adapter", "device"}
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +161,27 @@ def test_run_natively_gives_the_ids_and_text_of_the_cpu(tiny):
         assert native[key] == cpu[key], key
     assert native["stats"]["buffers_created_in_decode"] == 0
     assert native["stats"]["bytes_read_back_per_token"] == 4
+
+
+def keys(value):
+    """The keys of an object and of the objects in it."""
+    return {key: keys(item) for key, item in value.items()} if isinstance(value, dict) else None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "command", [["run", "--prompt", "hello", "--max-tokens", "3"], ["bench", "--gen", "2", "--rounds", "1"]]
+)
+def test_json_has_the_same_keys_natively_and_on_the_cpu(tiny, command):
+    name, *options = command
+    native, cpu = (
+        json.loads(finished(name, tiny, *options, "--json", "--device", device)[1])
+        for device in ("native", "cpu")
+    )
+    assert keys(native) == keys(cpu)
+    assert cpu["timing"]["wait_ms_per_token"] == 0
+    assert native["stats"]["prompt_tokens"] == cpu["stats"]["prompt_tokens"] > 0
+    assert native.get("n_past") == cpu.get("n_past")
 
 
 def test_context_that_ends_first_is_the_stop_reason(tiny):
