@@ -86,7 +86,7 @@ def progress_lines(as_json: bool, quiet: bool) -> Callable[[str], None]:
 
     def say(line: str) -> None:
         if not (as_json and quiet):
-            click.echo(line, err=as_json)
+            print_text(f"{line}\n", err=as_json)
 
     return say
 
@@ -125,7 +125,7 @@ def run(prompt: str, max_tokens: int, ignore_eos: bool, as_json: bool, quiet: bo
         return
     print_text("\n")
     if not quiet:
-        click.echo(timing_line(result), err=True)
+        print_text(f"{timing_line(result)}\n", err=True)
 
 
 @cli.command()
@@ -276,7 +276,7 @@ def serve(model: str, no_model: bool, port: int, host: str) -> None:
         raise click.UsageError("serve offers files of this machine; enter the URL in the page (--no-model)")
     path = None if no_model else Path(located(model))
     with start_server(model=path, port=port, host=host) as server:
-        click.echo(f"pagelm is at {server.url} (Ctrl-C ends it)")
+        print_text(f"pagelm is at {server.url} (Ctrl-C ends it)\n")
         server.wait()
 
 

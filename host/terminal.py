@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import io
 import json
 import math
 import os
@@ -10,7 +9,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -21,6 +20,10 @@ from pagelm.errors import PagelmError, PromptError, SourceError
 T = TypeVar("T")
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 NO_READER = 141  # 128 + SIGPIPE
+
+
+class OutputError(PagelmError):
+    """Standard output or standard error cannot be written: closed, a full disk."""
 
 
 class OneLineGroup(click.Group):
@@ -36,10 +39,15 @@ class OneLineGroup(click.Group):
     ) -> Any:
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        _replace_closed_streams()
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):  # a terminal that lacks a character gets its escape
                 stream.reconfigure(errors="backslashreplace")
         try:
+            if sys.stdout is None:
+                raise OutputError(
+                    "standard output is closed; send it somewhere, to /dev/null if nowhere else"
+                )
             result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         except click.UsageError as e:
             command = e.ctx.command_path if e.ctx else "pagelm"
@@ -50,24 +58,57 @@ class OneLineGroup(click.Group):
             self._fail(f"{e}")
         except (click.Abort, KeyboardInterrupt):
             sys.exit(INTERRUPTED)
+        finally:
+            _drop_what_cannot_be_written()
         sys.exit(result if isinstance(result, int) else 0)
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with self._one_line():  # --help and --version print from here
+            return super().make_context(*args, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
+        with self._one_line():
+            return super().invoke(ctx)
+
+    @contextlib.contextmanager
+    def _one_line(self) -> Iterator[None]:
+        """What the system refuses, as an error of one line; click would have its own way with some of it."""
         try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
-            return result
+            yield
         except BrokenPipeError:
-            # Else Python would complain at exit, when it flushes what is left.
-            with contextlib.suppress(io.UnsupportedOperation):  # not a file: nothing will be flushed
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(NO_READER)
+        except OSError as e:
+            self._fail(f"{e.filename or 'reading or writing failed'}: {e.strerror or e}")
+        except MemoryError as e:
+            self._fail(f"out of memory{f': {e}' if str(e) else ''}; use a smaller model or a smaller --ctx")
 
     @staticmethod
     def _fail(message: str) -> NoReturn:
         line = " ".join(part.strip() for part in message.splitlines() if part.strip())
-        click.echo(f"pagelm: {line}", err=True)
+        with contextlib.suppress(OSError, OutputError):  # nobody is left to be told
+            print_text(f"pagelm: {line}\n", err=True)
         sys.exit(2)
+
+
+def _replace_closed_streams() -> None:
+    """A closed stdin or stderr becomes one that is empty or forgets.
+
+    Python has None for them, and the next file opened, perhaps the model, would get their number.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")
+
+
+def _drop_what_cannot_be_written() -> None:
+    """Else Python would try again at exit, complain and change the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class ByteCount(click.ParamType):
@@ -104,10 +145,17 @@ def checked_text(text: str, what: str) -> str:
     return text
 
 
-def print_text(text: str) -> None:
-    """Text to stdout, at once."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+def print_text(text: str, err: bool = False) -> None:
+    """Text to stdout or stderr, at once. Raises: OutputError; BrokenPipeError when the reader went away."""
+    stream = sys.stderr if err else sys.stdout
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as e:
+        name = "standard error" if err else "standard output"
+        raise OutputError(f"{name} cannot be written: {e.strerror or e}; send it elsewhere") from e
 
 
 def visible(text: str) -> str:

@@ -240,8 +240,9 @@ def test_missing_package_says_which_extra_brings_it(monkeypatch, tiny):
     assert "pip install 'pagelm[native]'" in result.stderr
 
 
-def test_reader_that_goes_away_ends_it_quietly(tiny):
-    process = pagelm_process("shaders", stdin=subprocess.DEVNULL)
+@pytest.mark.parametrize("command", ["shaders", "--help"])
+def test_reader_that_goes_away_ends_it_quietly(command):
+    process = pagelm_process(command, stdin=subprocess.DEVNULL)
     process.stdout.close()
     assert process.wait(60) == 141
     assert process.stderr.read() == b""
@@ -255,6 +256,81 @@ def test_reader_that_goes_away_stops_the_generation(fake, monkeypatch):
     result = invoke("run", fake.model, "--prompt", "x", "--max-tokens", "100", "--ignore-eos")
     assert result.exit_code == 141
     assert fake.counts["tokens"] == 1 and fake.closed
+
+
+FULL = "/dev/full"
+OUTPUTS = [
+    ["shaders"],
+    ["shaders", "--json"],
+    ["--help"],
+    ["--version"],
+    ["run", "MODEL", "--device", "cpu", "--prompt", "x", "--max-tokens", "3"],
+    ["serve", "--no-model", "--port", "0"],
+]
+
+
+@pytest.fixture
+def with_pyodide(tmp_path, monkeypatch):
+    """Stands in for Pyodide's files, in the environment of processes too."""
+    for name in PYODIDE_FILES:
+        (tmp_path / name).write_bytes(b"x")
+    monkeypatch.setenv("PAGELM_PYODIDE", str(tmp_path))
+
+
+def ended(args, redirection, tiny):
+    """Exit code and stderr of a command behind a shell's redirection."""
+    words = [tiny if arg == "MODEL" else arg for arg in args]
+    command = ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-m", "pagelm.host.cli", *words]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    return done.returncode, done.stderr.decode()
+
+
+@pytest.mark.skipif(not os.path.exists(FULL), reason=f"no {FULL}")
+@pytest.mark.usefixtures("with_pyodide")
+@pytest.mark.parametrize("args", OUTPUTS, ids=" ".join)
+def test_full_disk_is_one_line(args, tiny):
+    code, err = ended(args, f">{FULL}", tiny)
+    assert code == 2
+    assert err.startswith("pagelm: ") and err.endswith(
+        "No space left on device\n" if args[0][0] == "-" else "elsewhere\n"
+    )
+    assert err.count("\n") == 1
+
+
+@pytest.mark.usefixtures("with_pyodide")
+@pytest.mark.parametrize("args", OUTPUTS, ids=" ".join)
+def test_closed_output_is_one_line(args, tiny):
+    code, err = ended(args, ">&-", tiny)
+    assert (code, err) == (
+        2,
+        "pagelm: standard output is closed; send it somewhere, to /dev/null if nowhere else\n",
+    )
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "<&-", "2>&- <&-"])
+def test_closed_stderr_or_stdin_is_none_of_its_business(redirection, tiny):
+    args = ["run", "MODEL", "--device", "cpu", "--prompt", "x", "--max-tokens", "3"]
+    code, err = ended(args, redirection, tiny)
+    assert code == 0 and "Traceback" not in err
+    assert ended([*args[:-1], "0"], "2>&-", tiny) == (2, "")
+
+
+@pytest.mark.skipif(not os.path.exists(FULL), reason=f"no {FULL}")
+def test_full_stderr_ends_with_2_not_with_a_traceback(tiny):
+    args = ["run", "MODEL", "--device", "cpu", "--prompt", "x", "--max-tokens", "3"]
+    assert ended(args, f"2>{FULL}", tiny)[0] == 2
+    assert ended([*args, "--quiet"], f"2>{FULL}", tiny)[0] == 0
+
+
+def test_memory_that_runs_out_is_one_line(fake, monkeypatch):
+    async def greedy(*args):
+        raise MemoryError("Unable to allocate 186 TiB")
+
+    monkeypatch.setattr(fake, "generate", greedy)
+    result = invoke("run", fake.model, "--prompt", "hi")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("pagelm: out of memory: Unable to allocate 186 TiB; ")
+    assert result.stderr.count("\n") == 1
 
 
 def test_ctrl_c_ends_with_130_and_no_traceback(tiny):
@@ -520,11 +596,9 @@ def test_url_that_leads_nowhere_is_one_line(tiny_url):
     assert "404" in result.stderr and result.stderr.count("\n") == 1
 
 
-def test_serve_says_where_it_is_and_ends_with_ctrl_c(tiny, tmp_path):
-    for name in PYODIDE_FILES:
-        (tmp_path / name).write_bytes(b"x")
-    environment = {**os.environ, "PAGELM_PYODIDE": str(tmp_path)}
-    process = pagelm_process("serve", tiny, "--port", "0", env=environment)
+@pytest.mark.usefixtures("with_pyodide")
+def test_serve_says_where_it_is_and_ends_with_ctrl_c(tiny):
+    process = pagelm_process("serve", tiny, "--port", "0")
     try:
         line = process.stdout.readline().decode()
         url = line.split()[3]
