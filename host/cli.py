@@ -24,6 +24,7 @@ from pagelm.host.terminal import (
     checked_text,
     print_json,
     print_text,
+    read_stdin,
     read_text,
     run_async,
     visible,
@@ -111,9 +112,7 @@ def run(prompt: str, max_tokens: int, ignore_eos: bool, as_json: bool, quiet: bo
     """
     from pagelm.host.generate import generate, timing_line
 
-    if prompt == "-":
-        prompt = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
-    text = checked_text(prompt, "the prompt")
+    text = read_stdin() if prompt == "-" else checked_text(prompt, "the prompt")
 
     async def main() -> dict[str, Any]:
         async with opened(quiet=quiet, **device) as lm:
@@ -216,7 +215,7 @@ def inspect(model: str, ctx: int | None, memory_budget: int | None, full: bool, 
 @cli.command()
 @model_argument
 @click.option("--text", help="The text to encode.")
-@click.option("--file", type=click.Path(path_type=Path), help="A UTF-8 file to encode.")
+@click.option("--file", type=click.Path(path_type=Path), help="A UTF-8 file to encode; - is standard input.")
 @click.option("--no-special", is_flag=True, help="Treat special tokens in the text as text.")
 @click.option("--bos", is_flag=True, help="Put the model's BOS token in front.")
 @json_option
@@ -230,7 +229,7 @@ def tokenize(
     if text is not None and file is None:
         given = checked_text(text, "the text")
     elif text is None and file is not None:
-        given = read_text(file)
+        given = read_stdin() if str(file) == "-" else read_text(file)
     else:
         raise click.UsageError("give either --text or --file")
     tokenizer = tokenizer_from(run_async(read_header(located(model))).metadata)

@@ -1,6 +1,7 @@
 """What the commands share about terminals: output, one-line errors, exit codes, Ctrl-C."""
 
 import asyncio
+import codecs
 import contextlib
 import json
 import math
@@ -20,6 +21,7 @@ from pagelm.errors import PagelmError, PromptError, SourceError
 T = TypeVar("T")
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 NO_READER = 141  # 128 + SIGPIPE
+MAX_TEXT = 64 << 20  # bytes of a text; more is no prompt, or has no end
 
 
 class OutputError(PagelmError):
@@ -129,15 +131,37 @@ BYTES = ByteCount()
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file. Raises: SourceError."""
+    """The text of a UTF-8 file, without a byte order mark. Raises: SourceError."""
     try:
-        return path.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise SourceError(f"{path}: cannot be read as UTF-8 text: {e}") from e
+        with path.open("rb") as file:
+            return _decoded(file.read(MAX_TEXT + 1), str(path))
+    except OSError as e:
+        raise SourceError(f"{path}: cannot be read: {e.strerror or e}") from e
+
+
+def read_stdin() -> str:
+    """The UTF-8 text on standard input, without a byte order mark. Raises: SourceError."""
+    try:
+        return _decoded(sys.stdin.buffer.read(MAX_TEXT + 1), "standard input")
+    except OSError as e:
+        raise SourceError(f"standard input cannot be read: {e.strerror or e}") from e
+
+
+def _decoded(data: bytes, name: str) -> str:
+    if len(data) > MAX_TEXT:
+        raise SourceError(f"{name}: longer than {MAX_TEXT:,} bytes, the most that is read; give less text")
+    mark = len(codecs.BOM_UTF8) if data.startswith(codecs.BOM_UTF8) else 0
+    try:
+        return data[mark:].decode("utf-8")
+    except UnicodeDecodeError as e:
+        at = mark + e.start
+        raise SourceError(
+            f"{name}: not UTF-8 text: byte 0x{data[at]:02x} at offset {at}; save it as UTF-8"
+        ) from e
 
 
 def checked_text(text: str, what: str) -> str:
-    """`text` from the command line or standard input, when all of it was UTF-8. Raises: PromptError."""
+    """`text` from the command line, when all of it was UTF-8. Raises: PromptError."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as e:

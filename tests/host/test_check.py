@@ -172,7 +172,7 @@ def test_prompts_come_one_a_line_or_as_a_json_list(tmp_path):
         (b"\n\n", "no prompts"),
         (b"[1]", "must be a string"),
         (b"[", "but is none"),
-        (b"\xff", "cannot be read as UTF-8"),
+        (b"one\n\xff", "not UTF-8 text: byte 0xff at offset 4"),
         (None, "cannot be read"),
     ],
 )

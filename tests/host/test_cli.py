@@ -1,5 +1,6 @@
 """The command line: what each command prints, and how it ends when something is wrong."""
 
+import codecs
 import functools
 import http.server
 import json
@@ -20,6 +21,7 @@ import pagelm
 from pagelm import kernels
 from pagelm.host import check as checks
 from pagelm.host import cli as commands
+from pagelm.host import terminal
 from pagelm.host.assets import PYODIDE_FILES
 from pagelm.host.cpu_lm import CpuLm
 from pagelm.host.oracle.ops import log_softmax
@@ -124,7 +126,11 @@ def test_run_takes_the_prompt_from_stdin(fake):
 def test_run_refuses_a_prompt_that_is_not_utf8(fake):
     result = invoke("run", fake.model, "--prompt", "-", input=b"ab\xff")
     assert result.exit_code == 2
-    assert result.stderr == "pagelm: the prompt is not UTF-8 text: character 2 is a broken byte\n"
+    assert (
+        result.stderr == "pagelm: standard input: not UTF-8 text: byte 0xff at offset 2; save it as UTF-8\n"
+    )
+    result = invoke("run", fake.model, "--prompt", "a\udcff")
+    assert result.stderr == "pagelm: the prompt is not UTF-8 text: character 1 is a broken byte\n"
 
 
 def test_run_closes_the_device_after_an_error(fake, monkeypatch):
@@ -515,8 +521,36 @@ def test_tokenize_reads_a_file_as_it_is(tiny, tmp_path):
     got = json.loads(invoke("tokenize", tiny, "--file", str(file), "--json").stdout)
     assert "".join(got["pieces"][:4]) == "a\r\n "
     assert got["pieces"][-2:] == ["\\xc3", "\\xa9"]  # one token a byte: neither is text
-    file.write_bytes(b"\xff")
-    assert invoke("tokenize", tiny, "--file", str(file)).exit_code == 2
+    for mark, at in ((b"", 2), (codecs.BOM_UTF8, 5)):
+        file.write_bytes(mark + b"ab\xc3(")
+        result = invoke("tokenize", tiny, "--file", str(file))
+        told = f"pagelm: {file}: not UTF-8 text: byte 0xc3 at offset {at}; save it as UTF-8\n"
+        assert (result.exit_code, result.stderr) == (2, told)
+
+
+def test_tokenize_reads_standard_input(tiny):
+    for given in ("the one é\n".encode(), codecs.BOM_UTF8 + "the one é\n".encode()):
+        got = json.loads(invoke("tokenize", tiny, "--file", "-", "--json", input=given).stdout)
+        want = json.loads(invoke("tokenize", tiny, "--text", "the one é\n", "--json").stdout)
+        assert got == want
+
+
+@pytest.mark.parametrize("name", ["no-such-file", ".", "/dev/zero"])
+def test_text_that_cannot_be_read_is_one_line(tiny, name, monkeypatch):
+    monkeypatch.setattr(terminal, "MAX_TEXT", 1000)
+    result = invoke("tokenize", tiny, "--file", name)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"pagelm: {name}: ") and result.stderr.count("\n") == 1
+
+
+def test_byte_order_mark_is_no_part_of_a_text(fake, tmp_path):
+    marked = tmp_path / "marked"
+    marked.write_bytes(codecs.BOM_UTF8 + b"one\ntwo\n")
+    assert checks.read_prompts(marked) == ["one", "two"]
+    marked.write_bytes(codecs.BOM_UTF8 + b'["one", "two"]')
+    assert checks.read_prompts(marked) == ["one", "two"]
+    result = invoke("run", fake.model, "--prompt", "-", "--json", input=codecs.BOM_UTF8 + b"hi")
+    assert json.loads(result.stdout)["prompt_ids"] == [104, 105]
 
 
 def test_tokenize_refuses_text_that_is_not_utf8(tiny):
