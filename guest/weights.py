@@ -32,6 +32,11 @@ def mib(nbytes: int) -> str:
     return f"{nbytes / (1 << 20):.1f} MiB"
 
 
+def exact(nbytes: int) -> str:
+    """Bytes for people who compare them with others, which may differ by one."""
+    return f"{nbytes:,} bytes ({mib(nbytes)})"
+
+
 def largest_binding(limits: Limits) -> int:
     """The most bytes one buffer can have and still be bound whole; a multiple of 4."""
     return min(limits.max_storage_buffer_binding_size, limits.max_buffer_size) & ~3
@@ -53,7 +58,7 @@ def slabs_of(gguf: Gguf, tensor: TensorInfo, limits: Limits) -> tuple[Slab, ...]
     per_slab = min(n_rows, limit // row_bytes)
     if per_slab == 0:
         raise LimitError(
-            f"{tensor.name}: one row has {mib(row_bytes)}; this adapter binds at most {mib(limit)}",
+            f"{tensor.name}: one row has {exact(row_bytes)}; this adapter binds at most {exact(limit)}",
             needed=row_bytes,
             available=limit,
         )
@@ -137,7 +142,7 @@ def plan_memory(
         for name, nbytes in buffers.items():
             if nbytes > limit:
                 raise LimitError(
-                    f"{name} needs one buffer of {mib(nbytes)}; this adapter allows {mib(limit)}"
+                    f"{name} needs one buffer of {exact(nbytes)}; this adapter allows {exact(limit)}"
                     + (
                         "; ask for a smaller context"
                         if "cache" in name or name in ("scores", "angles")
@@ -153,7 +158,7 @@ def plan_memory(
     if budget is not None and total > budget:
         parts = ", ".join(f"{group} {mib(n)}" for group, n in {**groups, "staging": staging}.items())
         raise LimitError(
-            f"the model needs {mib(total)} of GPU memory ({parts}); the budget is {mib(budget)};"
+            f"the model needs {exact(total)} of GPU memory: {parts}; the budget is {exact(budget)};"
             " raise the budget or ask for a smaller context",
             needed=total,
             available=budget,

@@ -31,13 +31,20 @@ from pagelm.host.terminal import (
 )
 
 
-@click.group(cls=OneLineGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=OneLineGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(pagelm.__version__, message="pagelm %(version)s")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """GGUF language models on WebGPU, in the browser page and natively.
 
     MODEL is a .gguf file, an http(s) URL or a packaged name: smollm2 (the default).
     """
+    if ctx.invoked_subcommand is None:
+        print_text(f"{ctx.get_help()}\n")
 
 
 Command = Callable[..., None]

@@ -13,7 +13,7 @@ from pagelm.host.models import is_url
 from pagelm.hparams import expected_tensors, hparams_from
 from pagelm.loading import plan_for
 from pagelm.sources import FileSource, HttpSource
-from pagelm.weights import mib, slabs_of
+from pagelm.weights import exact, slabs_of
 
 SHOWN = 8  # elements of a long array
 
@@ -102,7 +102,7 @@ def as_text(report: Mapping[str, Any]) -> str:
             for t in report["tensors"]
         ]
     )
-    lines += ["", "memory plan (bytes of GPU memory, for WebGPU's minimum limits)"]
+    lines += ["", "memory plan (GPU memory, for WebGPU's minimum limits)"]
     plan = report["plan"]
     if "error" in plan:
         lines.append(f"  cannot be run: {plan['error']}")
@@ -114,7 +114,7 @@ def as_text(report: Mapping[str, Any]) -> str:
 def _plan_text(key: str, value: int | None) -> str:
     if value is None:
         return "none"
-    return str(value) if key in ("n_ctx", "n_batch", "slabs") else f"{value:,} ({mib(value)})"
+    return str(value) if key in ("n_ctx", "n_batch", "slabs") else exact(value)
 
 
 def _value_text(value: Any) -> str:

@@ -53,7 +53,7 @@ class OneLineGroup(click.Group):
             result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         except click.UsageError as e:
             command = e.ctx.command_path if e.ctx else "pagelm"
-            self._fail(f"{e.format_message()} (see {command} --help)")
+            self._fail(f"{e.format_message().rstrip('.')} (see {command} --help)")
         except click.ClickException as e:
             self._fail(e.format_message())
         except PagelmError as e:
@@ -71,6 +71,11 @@ class OneLineGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         with self._one_line():
             return super().invoke(ctx)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"No such command {args[0]!r}; there are {', '.join(self.list_commands(ctx))}")
+        return super().resolve_command(ctx, args)
 
     @contextlib.contextmanager
     def _one_line(self) -> Iterator[None]:

@@ -239,6 +239,21 @@ def test_mistake_is_one_line_in_a_real_process_too(tmp_path):
     assert err.startswith("pagelm: ") and err.count("\n") == 1 and "not a GGUF file" in err
 
 
+@pytest.mark.parametrize("budget", ["-5", "-0", "1.5G", "", "5 apples"])
+def test_budget_that_is_no_number_of_bytes_is_refused(fake, budget):
+    result = invoke("run", fake.model, "--prompt", "x", f"--memory-budget={budget}")
+    assert result.exit_code == 2 and fake.opened_with == []
+    assert f"{budget!r} is no number of bytes; allowed: digits, then K, M or G" in result.stderr
+
+
+@pytest.mark.gpu
+def test_budget_that_is_a_byte_short_is_told_from_what_is_needed(tiny):
+    total = json.loads(invoke("inspect", tiny, "--json").stdout)["plan"]["total"]
+    result = invoke("run", tiny, "--device", "native", "--prompt", "x", "--memory-budget", str(total - 1))
+    assert result.exit_code == 2
+    assert f"needs {total:,} bytes" in result.stderr and f"the budget is {total - 1:,} bytes" in result.stderr
+
+
 def test_missing_package_says_which_extra_brings_it(monkeypatch, tiny):
     monkeypatch.setitem(sys.modules, "wgpu", None)
     result = invoke("run", tiny, "--device", "native", "--prompt", "x")
@@ -573,6 +588,18 @@ def test_shaders_are_those_of_the_package(tiny):
 def test_version_and_help():
     assert invoke("--version").stdout == f"pagelm {pagelm.__version__}\n"
     assert "tokenize" in invoke("--help").stdout
+
+
+def test_help_is_what_it_prints_when_nothing_is_asked():
+    bare, asked = invoke(), invoke("--help")
+    assert (bare.exit_code, bare.stdout, bare.stderr) == (0, asked.stdout, "")
+    assert "\nCommands:\n" in bare.stdout
+
+
+def test_unknown_command_is_told_what_there_is():
+    there = ", ".join(sorted(commands.cli.commands))
+    told = f"pagelm: No such command 'bogus'; there are {there} (see pagelm --help)\n"
+    assert invoke("bogus").stderr == told
 
 
 def test_visible_text_is_one_line():
