@@ -8,8 +8,9 @@ same software adapter.
 import asyncio
 import os
 import shutil
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,8 +50,24 @@ def chromium_flags() -> list[str]:
     return [*COMMON_FLAGS, *ADAPTER_FLAGS[adapter]]
 
 
-def find_chromium(bundled: str | None = None) -> str:
-    """The browser's path: PAGELM_CHROMIUM, else one on this machine, else `bundled` (Playwright's own).
+def bundled_chromium() -> str | None:
+    """Where Playwright would keep a browser of its own, there or not; None without Playwright.
+
+    Asked in a process of its own: Playwright's event loop gets into the way of one that runs here.
+    """
+    code = "from playwright.sync_api import sync_playwright as s; p = s().start()"
+    code += "; print(p.chromium.executable_path); p.stop()"
+    try:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LAUNCH_S)
+    except subprocess.TimeoutExpired:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def find_chromium(bundled: Callable[[], str | None] | None = None) -> str:
+    """The browser's path: PAGELM_CHROMIUM, else one on this machine, else Playwright's own.
+
+    `bundled` says where that is, for callers who have a Playwright running.
 
     Raises: SetupError that says how to get one.
     """
@@ -61,8 +78,8 @@ def find_chromium(bundled: str | None = None) -> str:
     for name in (*NAMES, *APPLICATIONS):
         if path := shutil.which(name):
             return path
-    if bundled and Path(bundled).is_file():
-        return bundled
+    if (own := (bundled or bundled_chromium)()) and Path(own).is_file():
+        return own
     raise SetupError(
         "no Chromium was found on the PATH; install one (Debian: apt-get install chromium; or: "
         "python -m playwright install chromium), or name its executable file in PAGELM_CHROMIUM"
@@ -87,7 +104,7 @@ async def open_chromium() -> AsyncIterator["Browser"]:
         raise SetupError(f"Playwright did not start: {error}; try reinstalling it") from error
     browser = None
     try:
-        path = find_chromium(playwright.chromium.executable_path)
+        path = find_chromium(lambda: playwright.chromium.executable_path)
         try:
             browser = await playwright.chromium.launch(
                 executable_path=path, args=chromium_flags(), timeout=LAUNCH_S * 1000

@@ -1,12 +1,16 @@
 """Finding the browser and choosing its flags; starting it is for the e2e tests."""
 
 import stat
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from needs import missing_browser
 
 from pagelm.host.assets import SetupError
-from pagelm.host.chromium import chromium_flags, find_chromium
+from pagelm.host.chromium import bundled_chromium, chromium_flags, find_chromium
+
+ASK = bundled_chromium  # as it is before a fixture replaces it
 
 
 def program(path: Path) -> Path:
@@ -21,6 +25,7 @@ def empty_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("PAGELM_CHROMIUM", raising=False)
     monkeypatch.delenv("PAGELM_ADAPTER", raising=False)
     monkeypatch.setattr("pagelm.host.chromium.APPLICATIONS", ())
+    monkeypatch.setattr("pagelm.host.chromium.bundled_chromium", lambda: None)
     return tmp_path
 
 
@@ -41,14 +46,29 @@ def test_named_browser_that_is_none_is_refused(empty_path: Path, monkeypatch: py
 
 def test_bundled_browser_is_the_last_resort(empty_path: Path) -> None:
     bundled = program(empty_path / "playwrights-own")
-    assert find_chromium(str(bundled)) == str(bundled)
+    assert find_chromium(lambda: str(bundled)) == str(bundled)
     on_path = program(empty_path / "google-chrome")
-    assert find_chromium(str(bundled)) == str(on_path)
+    assert find_chromium(lambda: str(bundled)) == str(on_path)
 
 
 def test_missing_browser_says_what_to_do(empty_path: Path) -> None:
     with pytest.raises(SetupError, match=r"apt-get install chromium.*PAGELM_CHROMIUM"):
-        find_chromium(str(empty_path / "nothing"))
+        find_chromium(lambda: str(empty_path / "nothing"))
+
+
+def test_everybody_finds_the_browser_that_playwright_brought(
+    empty_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundled = program(empty_path / "playwrights-own")
+    monkeypatch.setattr("pagelm.host.chromium.bundled_chromium", lambda: str(bundled))
+    assert find_chromium() == str(bundled)
+    monkeypatch.setattr("needs.pyodide_dir", lambda: empty_path)
+    assert missing_browser.__wrapped__() == ""
+
+
+@pytest.mark.skipif(find_spec("playwright") is None, reason="playwright is not installed")
+def test_playwright_says_where_its_own_browser_would_be() -> None:
+    assert Path(ASK() or "").is_absolute()
 
 
 def test_adapter_is_chosen_by_flag(monkeypatch: pytest.MonkeyPatch) -> None:
