@@ -7,12 +7,14 @@ same software adapter.
 
 import asyncio
 import os
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from pagelm.host.assets import SetupError
@@ -102,21 +104,44 @@ async def open_chromium() -> AsyncIterator["Browser"]:
         playwright = await manager.start()
     except Exception as error:  # the driver's own failures have no type of their own
         raise SetupError(f"Playwright did not start: {error}; try reinstalling it") from error
-    browser = None
     try:
         path = find_chromium(lambda: playwright.chromium.executable_path)
-        try:
-            browser = await playwright.chromium.launch(
-                executable_path=path, args=chromium_flags(), timeout=LAUNCH_S * 1000
-            )
-        except Error as error:
-            raise SetupError(f"{path} did not start: {_first_line(error)}") from error
-        yield browser
+        with guarded(path) as program:
+            try:
+                browser = await playwright.chromium.launch(
+                    executable_path=program, args=chromium_flags(), timeout=LAUNCH_S * 1000
+                )
+            except Error as error:
+                raise SetupError(f"{path} did not start: {_first_line(error)}") from error
+            try:
+                yield browser
+            finally:
+                # After Ctrl-C or a crash the other side may be gone already; then there is nothing to close.
+                await _ignore_failure(browser.close())
     finally:
-        # After Ctrl-C or a crash the other side may be gone already; then there is nothing to close.
-        if browser is not None:
-            await _ignore_failure(browser.close())
         await _ignore_failure(playwright.stop())
+
+
+@contextmanager
+def guarded(path: str) -> Iterator[str]:
+    """A program that becomes the browser at `path`; all of it ends when the block or this process ends.
+
+    See chromium_guard.py, which needs nothing of Playwright for it. `path` itself where that cannot be.
+    """
+    if os.name != "posix" or not sys.executable:
+        yield path
+        return
+    import fcntl
+
+    with TemporaryDirectory(prefix="pagelm-", ignore_cleanup_errors=True) as folder:
+        lock, script = Path(folder, "lock"), Path(folder, "chromium")
+        guard = Path(__file__).with_name("chromium_guard.py")
+        words = shlex.join([sys.executable, "-I", "-S", str(guard), str(lock), path])
+        script.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+        script.chmod(0o700)
+        with lock.open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            yield str(script) if os.access(script, os.X_OK) else path  # not where nothing there may be run
 
 
 def _first_line(error: Exception) -> str:

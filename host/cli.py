@@ -15,6 +15,7 @@ import click
 
 import pagelm
 from pagelm.errors import TokenizerError
+from pagelm.host.interrupt import ending_on_ctrl_c, run_async
 from pagelm.host.lm import DEVICES, Lm, needing, open_lm
 from pagelm.host.models import DEFAULT_MODEL, is_url, resolve
 from pagelm.host.progress import byte_bar, load_bar
@@ -26,7 +27,6 @@ from pagelm.host.terminal import (
     print_text,
     read_stdin,
     read_text,
-    run_async,
     visible,
 )
 
@@ -288,7 +288,8 @@ def serve(model: str, no_model: bool, port: int, host: str) -> None:
 
 def main() -> None:
     """Entry point of the command `pagelm`."""
-    cli(prog_name="pagelm")
+    with ending_on_ctrl_c():
+        cli(prog_name="pagelm")
 
 
 if __name__ == "__main__":

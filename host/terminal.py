@@ -1,25 +1,21 @@
-"""What the commands share about terminals: output, one-line errors, exit codes, Ctrl-C."""
+"""What the commands share about terminals: output, one-line errors, exit codes."""
 
-import asyncio
 import codecs
 import contextlib
 import json
 import math
 import os
 import re
-import signal
 import sys
-import threading
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import click
 
 from pagelm.errors import PagelmError, PromptError, SourceError
+from pagelm.host import interrupt
 
-T = TypeVar("T")
-INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 NO_READER = 141  # 128 + SIGPIPE
 MAX_TEXT = 64 << 20  # bytes of a text; more is no prompt, or has no end
 
@@ -59,7 +55,7 @@ class OneLineGroup(click.Group):
         except PagelmError as e:
             self._fail(f"{e}")
         except (click.Abort, KeyboardInterrupt):
-            sys.exit(INTERRUPTED)
+            sys.exit(interrupt.EXIT_CODE)
         finally:
             _drop_what_cannot_be_written()
         sys.exit(result if isinstance(result, int) else 0)
@@ -82,6 +78,8 @@ class OneLineGroup(click.Group):
         """What the system refuses, as an error of one line; click would have its own way with some of it."""
         try:
             yield
+        except KeyboardInterrupt:
+            sys.exit(interrupt.EXIT_CODE)
         except BrokenPipeError:
             sys.exit(NO_READER)
         except OSError as e:
@@ -206,39 +204,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(v) for v in value]
     return value
-
-
-def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end. Ctrl-C interrupts at once, also while a library blocks, and still cleans up.
-
-    asyncio's own handler only asks the task to stop, which it does when it next waits; a native GPU
-    library may not let it wait for a long time. Where the interrupt hits a callback of such a library it
-    is lost or surfaces as another error: so the task is asked to stop as well, and any error is taken for
-    the interrupt.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return asyncio.run(work)
-    interrupted = False
-    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
-
-    def interrupt(signum: int, frame: object) -> NoReturn:
-        nonlocal interrupted
-        interrupted = True
-        for loop, task in running:
-            if task is not None and not loop.is_closed():
-                loop.call_soon_threadsafe(task.cancel)
-        raise KeyboardInterrupt
-
-    async def main() -> T:
-        running.append((asyncio.get_running_loop(), asyncio.current_task()))
-        return await work
-
-    before = signal.signal(signal.SIGINT, interrupt)
-    try:
-        return asyncio.run(main())
-    except BaseException as e:
-        if interrupted:
-            raise KeyboardInterrupt from e
-        raise
-    finally:
-        signal.signal(signal.SIGINT, before)
