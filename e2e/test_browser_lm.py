@@ -3,6 +3,7 @@
 import array
 import asyncio
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -15,12 +16,15 @@ from tiny_gguf import tiny_model
 
 from pagelm.errors import DeviceError, GgufError, PagelmError
 from pagelm.host.browser_lm import BrowserLm
+from pagelm.host.cpu_lm import CpuLm
+from pagelm.host.generate import generate
 
 DOUBLE = """
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
 @compute @workgroup_size(1) fn main(@builtin(workgroup_id) at: vec3u) { y[at.x] = 2.0 * x[at.x]; }
 """
+CHANCE = random.Random(3)
 HANG = "() => { window.kept = window.driver.call; window.driver.call = () => new Promise(() => {}); }"
 
 
@@ -41,6 +45,26 @@ def test_bytes_go_to_the_gpu_and_come_back(browser_lm: Any) -> None:
     args = {"kernel": kernel(DOUBLE), "buffers": {"x": x.tobytes(), "y": 12}, "grid": [3, 1, 1]}
     y = array.array("f", browser_lm.call("run_kernel", args)["y"])
     assert list(y) == [2.0, -5.0, array.array("f", [2e30])[0]]
+
+
+def keys(value: Any) -> Any:
+    """The keys of an object and of the objects in it."""
+    return {key: keys(item) for key, item in value.items()} if isinstance(value, dict) else None
+
+
+def test_result_has_the_keys_and_counts_that_it_has_on_the_cpu(browser_lm: Any, tiny: Path) -> None:
+    async def both() -> list[dict[str, Any]]:
+        cpu = await CpuLm.open(str(tiny))
+        return [await generate(lm, "hello", 3, True, None) for lm in (browser_lm.lm, cpu)]
+
+    browser_lm.loaded = None  # counts run on since loading
+    browser_lm.load(tiny.read_bytes())
+    page, cpu = browser_lm.run(both())
+    assert keys(page) == keys(cpu)
+    for key in ("prompt_ids", "ids", "text", "stop_reason", "n_past"):
+        assert page[key] == cpu[key], key
+    for key in ("tokens", "prompt_tokens"):
+        assert page["stats"][key] == cpu["stats"][key], key
 
 
 def test_unknown_method_is_an_error_that_lists_the_methods(browser_lm: Any) -> None:
@@ -210,6 +234,54 @@ def test_no_browser_is_left_behind_when_the_program_is_stopped(
     while (left := processes_with(str(tmp_path))) and time.monotonic() < give_up:
         time.sleep(0.1)
     assert left == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("delay", [round(CHANCE.uniform(0.2, 2.5), 2) for _ in range(4)])
+@pytest.mark.parametrize(
+    ("sig", "group"),
+    [(signal.SIGINT, True), (signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGKILL, True)],
+    ids=["Ctrl-C", "INT", "TERM", "KILL to all"],
+)
+def test_nothing_outlives_the_command_whenever_it_is_stopped(
+    sig: signal.Signals, group: bool, delay: float, tiny: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "pagelm.host.cli", "run", str(tiny), "--prompt", "x"]
+    program = subprocess.Popen(
+        [*command, "--max-tokens", "2000", "--ignore-eos", "--quiet"],
+        env={**os.environ, "TMPDIR": str(tmp_path), "PAGELM_ADAPTER": "swiftshader"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert program.stderr is not None
+    try:
+        time.sleep(delay)
+        (os.killpg if group else os.kill)(program.pid, sig)
+        code = program.wait(60)
+        if sig == signal.SIGINT:
+            assert (code, program.stderr.read()) == (130, b"pagelm: interrupted\n")
+    finally:
+        program.kill()
+        program.stderr.close()
+    give_up = time.monotonic() + 30
+    while (left := processes_of(str(tmp_path))) and time.monotonic() < give_up:
+        time.sleep(0.1)
+    assert left == []
+
+
+def processes_of(folder: str) -> list[str]:
+    """Command lines of the processes whose TMPDIR is `folder`."""
+    left = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"TMPDIR={folder}".encode() in (path / "environ").read_bytes().split(b"\0"):
+                left.append(
+                    (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:200]
+                )
+        except OSError:  # it ended meanwhile, or is another user's
+            continue
+    return left
 
 
 def commands() -> dict[int, str]:

@@ -25,7 +25,6 @@ from .weights import (
     Read,
     largest_binding,
     matrices_of,
-    padded,
     plan_memory,
     reads_of,
 )

@@ -31,6 +31,11 @@ def mib(nbytes: int) -> str:
     return f"{nbytes / (1 << 20):.1f} MiB"
 
 
+def exact(nbytes: int) -> str:
+    """Bytes for people who compare them with others, which may differ by one."""
+    return f"{nbytes:,} bytes ({mib(nbytes)})"
+
+
 def largest_binding(limits: Limits) -> int:
     """The most bytes one buffer can have and still be bound whole; a multiple of 4."""
     return min(limits.max_storage_buffer_binding_size, limits.max_buffer_size) & ~3
@@ -138,7 +143,7 @@ def _matrix(gguf: Gguf, name: str, sections: Sequence[Section], limits: Limits, 
     per_slab = limit // tile_bytes * TILE_ROWS
     if per_slab == 0:
         raise LimitError(
-            f"{name}: {TILE_ROWS} rows have {mib(tile_bytes)}; this adapter binds at most {mib(limit)}",
+            f"{name}: {TILE_ROWS} rows have {exact(tile_bytes)}; this adapter binds at most {exact(limit)}",
             needed=tile_bytes,
             available=limit,
         )
@@ -178,7 +183,7 @@ def _rows_of(gguf: Gguf, matrix: Matrix, most: int) -> Iterator[Rows]:
     row_bytes = matrix.quant.nbytes(matrix.n_in)
     if row_bytes > most:
         raise LimitError(
-            f"{matrix.name}: one row has {mib(row_bytes)}; this adapter takes at most {mib(most)} at a time",
+            f"{matrix.name}: one row has {exact(row_bytes)}; this adapter takes at most {exact(most)} at a time",
             needed=row_bytes,
             available=most,
         )
@@ -271,7 +276,7 @@ def plan_memory(
         for name, nbytes in buffers.items():
             if nbytes > limit:
                 raise LimitError(
-                    f"{name} needs one buffer of {mib(nbytes)}; this adapter allows {mib(limit)}"
+                    f"{name} needs one buffer of {exact(nbytes)}; this adapter allows {exact(limit)}"
                     + (
                         "; ask for a smaller context"
                         if "cache" in name or name in ("scores", "angles")
@@ -286,7 +291,7 @@ def plan_memory(
     if budget is not None and total > budget:
         parts = ", ".join(f"{group} {mib(n)}" for group, n in groups.items())
         raise LimitError(
-            f"the model needs {mib(total)} of GPU memory ({parts}); the budget is {mib(budget)};"
+            f"the model needs {exact(total)} of GPU memory: {parts}; the budget is {exact(budget)};"
             " raise the budget or ask for a smaller context",
             needed=total,
             available=budget,

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from pagelm.errors import NumericError, PagelmError
-from pagelm.host.cpu_lm import DEFAULT_N_CTX, local_file
+from pagelm.errors import ContextFull, NumericError, PagelmError, PromptError
+from pagelm.host.cpu_lm import local_file, open_oracle
 from pagelm.host.lm import Lm
-from pagelm.host.oracle import Oracle
+from pagelm.host.oracle import Oracle, ops
 from pagelm.host.terminal import read_text
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ ACTIVATIONS = {
 class Reference(Protocol):
     """What is asked of the oracle; see host/oracle/model.py."""
 
+    n_ctx: int
+
     def reset(self) -> None: ...
     def forward(
         self, ids: Sequence[int], n_layers: int | None = None, trace: dict[str, Any] | None = None
@@ -87,10 +89,14 @@ class FirstBad:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One prompt: the worst relative difference of a step's logits, and the step; and whether ids agree."""
+    """One prompt: the worst relative difference of a step's logits, and the step; and whether ids agree.
+
+    `whole_tokens`: ids of the whole prompt, of which the first `prompt_tokens` left room for the steps.
+    """
 
     prompt: str
     prompt_tokens: int
+    whole_tokens: int
     ids: list[int]
     max_rel_logit_diff: float
     worst_step: int
@@ -102,7 +108,7 @@ class Compared:
 
 def rel_diff(got: "NDArray[Any]", want: "NDArray[Any]") -> float:
     """max |got - want| / max |want|; infinite when anything is not finite or the shapes differ."""
-    if got.shape != want.shape or not np.isfinite(got).all():
+    if got.shape != want.shape or not (np.isfinite(got).all() and np.isfinite(want).all()):
         return float("inf")
     scale = float(np.abs(want).max(initial=0.0))
     diff = float(np.abs(got.astype(np.float64) - want.astype(np.float64)).max(initial=0.0))
@@ -120,21 +126,31 @@ async def check(
 ) -> dict[str, Any]:
     """Compare `steps` greedy steps after each prompt; on failure find the first bad step of a pass.
 
+    Of a prompt that leaves the context no room for them, the first tokens that do are used.
+
     Returns ok, prompts, steps, max_rel_logit_diff, ids_equal, first_bad (or None) and cases.
+    Raises: ContextFull when the steps alone do not fit; PromptError naming a prompt without tokens.
     """
+    if steps > oracle.n_ctx:  # the last one's id is not fed, one of a prompt is
+        raise ContextFull(
+            f"{steps} steps do not fit the context of {oracle.n_ctx} tokens; allowed: 1 to {oracle.n_ctx}; "
+            "check fewer (--max-tokens), or in a larger context (--ctx)",
+            n_ctx=oracle.n_ctx,
+        )
     cases = []
     say(f"{'rel diff':>9}  {'tokens':>7}  ids     prompt   ({lm.device}, {steps} steps each)")
     for prompt in prompts:
         cases.append(case := await compare(lm, oracle, prompt, steps))
         agreed = "equal" if case.ids_equal else "DIFFER"
-        say(f"{case.max_rel_logit_diff:9.2e}  {case.prompt_tokens:7}  {agreed:6}  {shortened(prompt)}")
+        cut = "" if case.prompt_tokens == case.whole_tokens else f"  (cut: it has {case.whole_tokens} tokens)"
+        say(f"{case.max_rel_logit_diff:9.2e}  {case.prompt_tokens:7}  {agreed:6}  {shortened(prompt)}{cut}")
     worst = max(cases, key=lambda case: (not case.is_ok(tolerance), case.max_rel_logit_diff))
     ok = worst.is_ok(tolerance)
     first_bad = None
     if not ok:
         say("looking for the first step that is off …")
         ids = await lm.encode(worst.prompt)
-        ids += worst.ids[: worst.worst_step]
+        ids = ids[: worst.prompt_tokens] + worst.ids[: worst.worst_step]
         first_bad = await find_first_bad(lm, oracle, ids, tolerance) or _only_in_decode(worst)
     say(_verdict(worst, first_bad, tolerance))
     return {
@@ -172,7 +188,13 @@ def _only_in_decode(case: Compared) -> FirstBad:
 
 async def compare(lm: Lm, oracle: Reference, prompt: str, steps: int) -> Compared:
     """The device's free greedy run against the oracle on the same ids."""
-    ids = await lm.encode(prompt)
+    try:
+        whole = await lm.encode(prompt)
+        if not whole:
+            raise PromptError("it has no tokens; leave it out")
+    except PromptError as e:
+        raise PromptError(f"prompt {shortened(prompt)}: {e}") from e
+    ids = whole[: oracle.n_ctx - steps + 1]
     oracle.reset()
     feed: list[int] = ids
     chosen: list[int] = []
@@ -183,12 +205,12 @@ async def compare(lm: Lm, oracle: Reference, prompt: str, steps: int) -> Compare
             rel = rel_diff(logits, want)
             if rel > worst:
                 worst, worst_step = rel, len(chosen)
-            ids_equal &= token == int(want.argmax())
+            ids_equal &= token == ops.argmax(want)
             chosen.append(token)
             feed = [token]
     except NumericError:  # all NaN: as wrong as can be, and just what the search is for
         worst, worst_step, ids_equal = float("inf"), len(chosen), False
-    return Compared(prompt, len(ids), chosen, worst, worst_step, ids_equal)
+    return Compared(prompt, len(ids), len(whole), chosen, worst, worst_step, ids_equal)
 
 
 async def _exactly(trace: AsyncIterator[Any], n: int) -> AsyncIterator[Any]:
@@ -249,7 +271,7 @@ async def oracle_of(model: str, n_ctx: int | None) -> AsyncIterator[Oracle]:
     """The numpy oracle for a model given as a URL (copied here for as long) or a path."""
     with ExitStack() as stack:
         path = await local_file(model, stack)
-        yield Oracle(path, n_ctx=n_ctx or DEFAULT_N_CTX)
+        yield await open_oracle(path, n_ctx)
 
 
 def read_prompts(path: Path) -> list[str]:

@@ -7,11 +7,14 @@ same software adapter.
 
 import asyncio
 import os
+import shlex
 import shutil
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from pagelm.host.assets import SetupError
@@ -49,8 +52,24 @@ def chromium_flags() -> list[str]:
     return [*COMMON_FLAGS, *ADAPTER_FLAGS[adapter]]
 
 
-def find_chromium(bundled: str | None = None) -> str:
-    """The browser's path: PAGELM_CHROMIUM, else one on this machine, else `bundled` (Playwright's own).
+def bundled_chromium() -> str | None:
+    """Where Playwright would keep a browser of its own, there or not; None without Playwright.
+
+    Asked in a process of its own: Playwright's event loop gets into the way of one that runs here.
+    """
+    code = "from playwright.sync_api import sync_playwright as s; p = s().start()"
+    code += "; print(p.chromium.executable_path); p.stop()"
+    try:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LAUNCH_S)
+    except subprocess.TimeoutExpired:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def find_chromium(bundled: Callable[[], str | None] | None = None) -> str:
+    """The browser's path: PAGELM_CHROMIUM, else one on this machine, else Playwright's own.
+
+    `bundled` says where that is, for callers who have a Playwright running.
 
     Raises: SetupError that says how to get one.
     """
@@ -61,8 +80,8 @@ def find_chromium(bundled: str | None = None) -> str:
     for name in (*NAMES, *APPLICATIONS):
         if path := shutil.which(name):
             return path
-    if bundled and Path(bundled).is_file():
-        return bundled
+    if (own := (bundled or bundled_chromium)()) and Path(own).is_file():
+        return own
     raise SetupError(
         "no Chromium was found on the PATH; install one (Debian: apt-get install chromium; or: "
         "python -m playwright install chromium), or name its executable file in PAGELM_CHROMIUM"
@@ -85,21 +104,44 @@ async def open_chromium() -> AsyncIterator["Browser"]:
         playwright = await manager.start()
     except Exception as error:  # the driver's own failures have no type of their own
         raise SetupError(f"Playwright did not start: {error}; try reinstalling it") from error
-    browser = None
     try:
-        path = find_chromium(playwright.chromium.executable_path)
-        try:
-            browser = await playwright.chromium.launch(
-                executable_path=path, args=chromium_flags(), timeout=LAUNCH_S * 1000
-            )
-        except Error as error:
-            raise SetupError(f"{path} did not start: {_first_line(error)}") from error
-        yield browser
+        path = find_chromium(lambda: playwright.chromium.executable_path)
+        with guarded(path) as program:
+            try:
+                browser = await playwright.chromium.launch(
+                    executable_path=program, args=chromium_flags(), timeout=LAUNCH_S * 1000
+                )
+            except Error as error:
+                raise SetupError(f"{path} did not start: {_first_line(error)}") from error
+            try:
+                yield browser
+            finally:
+                # After Ctrl-C or a crash the other side may be gone already; then there is nothing to close.
+                await _ignore_failure(browser.close())
     finally:
-        # After Ctrl-C or a crash the other side may be gone already; then there is nothing to close.
-        if browser is not None:
-            await _ignore_failure(browser.close())
         await _ignore_failure(playwright.stop())
+
+
+@contextmanager
+def guarded(path: str) -> Iterator[str]:
+    """A program that becomes the browser at `path`; all of it ends when the block or this process ends.
+
+    See chromium_guard.py, which needs nothing of Playwright for it. `path` itself where that cannot be.
+    """
+    if os.name != "posix" or not sys.executable:
+        yield path
+        return
+    import fcntl
+
+    with TemporaryDirectory(prefix="pagelm-", ignore_cleanup_errors=True) as folder:
+        lock, script = Path(folder, "lock"), Path(folder, "chromium")
+        guard = Path(__file__).with_name("chromium_guard.py")
+        words = shlex.join([sys.executable, "-I", "-S", str(guard), str(lock), path])
+        script.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+        script.chmod(0o700)
+        with lock.open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            yield str(script) if os.access(script, os.X_OK) else path  # not where nothing there may be run
 
 
 def _first_line(error: Exception) -> str:

@@ -15,6 +15,7 @@ import click
 
 import pagelm
 from pagelm.errors import TokenizerError
+from pagelm.host.interrupt import ending_on_ctrl_c, run_async
 from pagelm.host.lm import DEVICES, Lm, needing, open_lm
 from pagelm.host.models import DEFAULT_MODEL, is_url, resolve
 from pagelm.host.progress import byte_bar, load_bar
@@ -24,19 +25,26 @@ from pagelm.host.terminal import (
     checked_text,
     print_json,
     print_text,
+    read_stdin,
     read_text,
-    run_async,
     visible,
 )
 
 
-@click.group(cls=OneLineGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=OneLineGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(pagelm.__version__, message="pagelm %(version)s")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """GGUF language models on WebGPU, in the browser page and natively.
 
     MODEL is a .gguf file, an http(s) URL or a packaged name: smollm2 (the default).
     """
+    if ctx.invoked_subcommand is None:
+        print_text(f"{ctx.get_help()}\n")
 
 
 Command = Callable[..., None]
@@ -86,7 +94,7 @@ def progress_lines(as_json: bool, quiet: bool) -> Callable[[str], None]:
 
     def say(line: str) -> None:
         if not (as_json and quiet):
-            click.echo(line, err=as_json)
+            print_text(f"{line}\n", err=as_json)
 
     return say
 
@@ -111,9 +119,7 @@ def run(prompt: str, max_tokens: int, ignore_eos: bool, as_json: bool, quiet: bo
     """
     from pagelm.host.generate import generate, timing_line
 
-    if prompt == "-":
-        prompt = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
-    text = checked_text(prompt, "the prompt")
+    text = read_stdin() if prompt == "-" else checked_text(prompt, "the prompt")
 
     async def main() -> dict[str, Any]:
         async with opened(quiet=quiet, **device) as lm:
@@ -125,7 +131,7 @@ def run(prompt: str, max_tokens: int, ignore_eos: bool, as_json: bool, quiet: bo
         return
     print_text("\n")
     if not quiet:
-        click.echo(timing_line(result), err=True)
+        print_text(f"{timing_line(result)}\n", err=True)
 
 
 @cli.command()
@@ -216,7 +222,7 @@ def inspect(model: str, ctx: int | None, memory_budget: int | None, full: bool, 
 @cli.command()
 @model_argument
 @click.option("--text", help="The text to encode.")
-@click.option("--file", type=click.Path(path_type=Path), help="A UTF-8 file to encode.")
+@click.option("--file", type=click.Path(path_type=Path), help="A UTF-8 file to encode; - is standard input.")
 @click.option("--no-special", is_flag=True, help="Treat special tokens in the text as text.")
 @click.option("--bos", is_flag=True, help="Put the model's BOS token in front.")
 @json_option
@@ -230,7 +236,7 @@ def tokenize(
     if text is not None and file is None:
         given = checked_text(text, "the text")
     elif text is None and file is not None:
-        given = read_text(file)
+        given = read_stdin() if str(file) == "-" else read_text(file)
     else:
         raise click.UsageError("give either --text or --file")
     tokenizer = tokenizer_from(run_async(read_header(located(model))).metadata)
@@ -276,13 +282,14 @@ def serve(model: str, no_model: bool, port: int, host: str) -> None:
         raise click.UsageError("serve offers files of this machine; enter the URL in the page (--no-model)")
     path = None if no_model else Path(located(model))
     with start_server(model=path, port=port, host=host) as server:
-        click.echo(f"pagelm is at {server.url} (Ctrl-C ends it)")
+        print_text(f"pagelm is at {server.url} (Ctrl-C ends it)\n")
         server.wait()
 
 
 def main() -> None:
     """Entry point of the command `pagelm`."""
-    cli(prog_name="pagelm")
+    with ending_on_ctrl_c():
+        cli(prog_name="pagelm")
 
 
 if __name__ == "__main__":

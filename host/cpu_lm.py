@@ -8,16 +8,15 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pagelm.errors import SourceError
+from pagelm.errors import ContextFull, NumericError, PagelmError, PromptError, SourceError
 from pagelm.gguf import read_gguf
-from pagelm.host.lm import F32, Emit, OnProgress
+from pagelm.host.lm import F32, Emit, OnProgress, context_of
 from pagelm.host.models import is_url
-from pagelm.host.oracle import Oracle
-from pagelm.metrics import Progress
+from pagelm.host.oracle import Oracle, ops
+from pagelm.hparams import hparams_from
+from pagelm.metrics import Progress, Stats, Timing
 from pagelm.sources import FileSource, HttpSource
 from pagelm.tokenizer import Tokenizer, tokenizer_from
-
-DEFAULT_N_CTX = 2048
 
 
 class CpuLm:
@@ -31,7 +30,7 @@ class CpuLm:
         mode = "ggml-exact" if oracle.exact else "float32"
         self.adapter = dict(vendor="numpy", architecture=mode, device="cpu", description="", backend="cpu")
         self._load_s = load_s
-        self._tokens = 0
+        self._stats = Stats(bytes_read_back_per_token=0)
         self._cleanup = contextlib.ExitStack()
 
     @classmethod
@@ -44,21 +43,22 @@ class CpuLm:
         on_progress: OnProgress | None = None,
         exact: bool = False,
     ) -> "CpuLm":
-        """`memory_budget` is of GPU memory, of which this device uses none; it is ignored."""
+        """Raises: PagelmError for a `memory_budget`, which this device cannot keep; what loading raises."""
+        if memory_budget is not None:
+            raise PagelmError(
+                "a memory budget is for GPU memory, of which the device cpu uses none; leave it out"
+            )
         start = time.perf_counter()
         with contextlib.ExitStack() as stack:
             path = await local_file(model, stack, on_progress)
-            source = FileSource(path)
-            stack.callback(source.close)
-            gguf = await read_gguf(source)
-            tokenizer = tokenizer_from(gguf.metadata)
-            lm = cls(Oracle(path, exact=exact, n_ctx=n_ctx or DEFAULT_N_CTX), tokenizer)
+            oracle = await open_oracle(path, n_ctx, exact)
+            lm = cls(oracle, tokenizer_from(oracle.weights.gguf.metadata))
             lm._load_s = time.perf_counter() - start
             lm._cleanup = stack.pop_all()
         return lm
 
     async def encode(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, parse_special=True, add_special=True))
+        return self._checked(self.tokenizer.encode(text, parse_special=True, add_special=True))
 
     async def generate(
         self, prompt: str | Sequence[int], max_tokens: int, ignore_eos: bool, emit: Emit | None = None
@@ -87,33 +87,23 @@ class CpuLm:
         else:
             stop_reason = "length" if len(ids) >= max_tokens else "context"
         say(stream.flush())
-        self._tokens += len(ids)
+        self._stats.tokens += len(ids)
+        self._stats.prompt_tokens += len(prompt_ids)
+        timing = Timing(  # nothing is recorded, submitted or waited for
+            load_s=self._load_s,
+            prefill_s=first - start,
+            decode_s=now - first,
+            prefill_tokens=len(prompt_ids),
+            decode_tokens=max(0, len(ids) - 1),
+        )
         return {
             "prompt_ids": prompt_ids,
             "ids": ids,
             "text": text,
             "stop_reason": stop_reason,
-            "timing": self._timing(len(prompt_ids), len(ids), first - start, now - first),
-            "stats": {
-                "submits": 0,
-                "dispatches": 0,
-                "tokens": self._tokens,
-                "buffers_created_in_decode": 0,
-                "bytes_read_back_per_token": 0,
-                "memory_bytes": 0,
-            },
-        }
-
-    def _timing(self, n_prompt: int, n_ids: int, prefill_s: float, decode_s: float) -> dict[str, float]:
-        """The engine's timing keys; this device records and submits nothing."""
-        return {
-            "load_s": self._load_s,
-            "prefill_s": prefill_s,
-            "decode_s": decode_s,
-            "prefill_tok_s": n_prompt / prefill_s if prefill_s else 0.0,
-            "decode_tok_s": max(0, n_ids - 1) / decode_s if decode_s else 0.0,
-            "record_ms_per_token": 0.0,
-            "submit_ms_per_token": 0.0,
+            "n_past": len(prompt_ids) + max(0, len(ids) - 1),  # the last id is shown, not fed
+            "timing": timing.as_dict(),
+            "stats": self._stats.as_dict(),
         }
 
     async def trace(
@@ -121,19 +111,25 @@ class CpuLm:
     ) -> AsyncIterator[tuple[int, F32]]:
         """Ends early when the context is full; a prompt that does not fit raises ContextFull."""
         self.oracle.reset()
-        feed = list(prompt_ids)
-        if forced is not None and len(forced) >= n - 1 and len(feed) + n - 1 <= self.oracle.n_ctx:
+        feed, n_ctx = self._checked(prompt_ids), self.oracle.n_ctx
+        if len(feed) > n_ctx:
+            raise ContextFull(
+                f"{len(feed)} tokens after 0 in the cache do not fit the context of {n_ctx};"
+                " load with a larger n_ctx or shorten the prompt",
+                n_ctx=n_ctx,
+            )
+        if forced is not None and len(forced) >= n - 1 and len(feed) + n - 1 <= n_ctx:
             rows = self.oracle.forward_all(
                 [*feed, *forced[: n - 1]], first=len(feed) - 1
             )  # one pass, same rows
-            for logits in rows:
-                yield int(logits.argmax()), logits
+            for position, logits in enumerate(rows, len(feed)):
+                yield chosen(logits, position), logits
             return
         for step in range(n):
-            if step and self.oracle.position + 1 > self.oracle.n_ctx:
+            if step and self.oracle.position + 1 > n_ctx:
                 return
             logits = self.oracle.forward(feed)
-            token = int(logits.argmax())
+            token = chosen(logits, self.oracle.position)
             yield token, logits
             feed = [forced[step] if forced is not None and step < len(forced) else token]
             await asyncio.sleep(0)  # numpy blocks; let others run
@@ -141,8 +137,19 @@ class CpuLm:
     async def values(self, prompt_ids: Sequence[int], stop: str, name: str) -> F32:
         trace: dict[str, F32] = {}
         self.oracle.reset()
-        self.oracle.forward(list(prompt_ids), trace=trace)
+        self.oracle.forward(self._checked(prompt_ids), trace=trace)
         return trace[stop].reshape(-1)
+
+    def _checked(self, ids: Sequence[int]) -> list[int]:
+        """A prompt's ids. Raises: PromptError, in the words of `Model.encode_prompt`."""
+        if not ids:
+            raise PromptError("the prompt is empty; give at least one token to go on from")
+        for token in ids:
+            if not 0 <= token < self.oracle.n_vocab:
+                raise PromptError(
+                    f"token id {token} in the prompt; the model has ids 0 to {self.oracle.n_vocab - 1}"
+                )
+        return list(ids)
 
     async def labels(self) -> list[str]:
         return list(self.oracle.labels())
@@ -152,6 +159,25 @@ class CpuLm:
 
     async def close(self) -> None:
         self._cleanup.close()
+
+
+def chosen(logits: F32, position: int) -> int:
+    """The id that greedy decoding takes. Raises: NumericError when every logit is NaN."""
+    if (token := ops.argmax(logits)) < 0:
+        raise NumericError(
+            f"every logit at position {position} is NaN; `pagelm check` finds the first bad step"
+        )
+    return token
+
+
+async def open_oracle(path: Path, n_ctx: int | None, exact: bool = False) -> Oracle:
+    """The oracle for a file, with the context that loading for a GPU would give it."""
+    source = FileSource(path)
+    try:
+        hp = hparams_from(await read_gguf(source))
+    finally:
+        source.close()
+    return Oracle(path, exact=exact, n_ctx=context_of(hp, n_ctx))
 
 
 async def local_file(model: str, stack: contextlib.ExitStack, on_progress: OnProgress | None = None) -> Path:

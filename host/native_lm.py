@@ -45,6 +45,7 @@ class NativeLm:
             "ids": run.ids,
             "text": run.text,
             "stop_reason": run.stop_reason,
+            "n_past": self.model.position,
             "timing": self.model.timing.as_dict(),
             "stats": self.model.stats.as_dict(),
         }

@@ -21,19 +21,12 @@ VULKAN_PACKAGES = ("libvulkan1", "mesa-vulkan-drivers")  # the second has a soft
 def ensure_chromium() -> str:
     """The path of a Chromium, installed if need be. Raises: SetupError."""
     try:
-        return find_chromium(_bundled_chromium())
+        return find_chromium()
     except SetupError:
         if os.environ.get("PAGELM_CHROMIUM"):
             raise  # the user has named one; another would not be what was meant
         _install(CHROMIUM_PACKAGES, "Chromium")
         return find_chromium()
-
-
-def _bundled_chromium() -> str | None:
-    """Where Playwright would keep a browser of its own, whether or not it is there."""
-    code = "from playwright.sync_api import sync_playwright as s; p = s().start()"
-    code += "; print(p.chromium.executable_path); p.stop()"
-    return _said(code)
 
 
 def ensure_vulkan() -> list[str]:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from pagelm.errors import PagelmError
-from pagelm.host.oracle.ops import log_softmax
+from pagelm.errors import ContextFull, PagelmError
+from pagelm.host.oracle.ops import argmax, log_softmax
 from pagelm.host.terminal import read_text
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def score_case(case: Case, logits: Iterable["Logits"]) -> CaseScore:
                 "the file is for another model"
             )
         broken = bool(np.isnan(row).any())
-        got = int(np.argmax(row))
+        got = argmax(row)
         if broken or got != want:
             differs.append(Differs(step, want, got, case.margins[step]))
         if step == 0:
@@ -195,7 +195,10 @@ async def check_reference(
     say(f"{'agree':>9}  {'margin':>7}  {'logprob':>8}  case   ({lm.device} against {reference.name})")
     for case in reference.cases:
         steps = lm.trace(case.ids, len(case.next_ids), forced=case.next_ids)
-        scores.append(score := score_case(case, [logits async for _, logits in steps]))
+        try:
+            scores.append(score := score_case(case, [logits async for _, logits in steps]))
+        except ContextFull as e:
+            raise ContextFull(f"{case.name}: {e}", n_ctx=e.n_ctx) from e
         agree = f"{score.agree} of {score.steps}"
         say(f"{agree:>9}  {score.worst_margin:7.4f}  {score.max_logprob_diff:8.5f}  {case.name}")
     report = total(reference, scores)

@@ -1,26 +1,27 @@
-"""What the commands share about terminals: output, one-line errors, exit codes, Ctrl-C."""
+"""What the commands share about terminals: output, one-line errors, exit codes."""
 
-import asyncio
+import codecs
 import contextlib
-import io
 import json
 import math
 import os
 import re
-import signal
 import sys
-import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import click
 
 from pagelm.errors import PagelmError, PromptError, SourceError
+from pagelm.host import interrupt
 
-T = TypeVar("T")
-INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 NO_READER = 141  # 128 + SIGPIPE
+MAX_TEXT = 64 << 20  # bytes of a text; more is no prompt, or has no end
+
+
+class OutputError(PagelmError):
+    """Standard output or standard error cannot be written: closed, a full disk."""
 
 
 class OneLineGroup(click.Group):
@@ -36,38 +37,83 @@ class OneLineGroup(click.Group):
     ) -> Any:
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        _replace_closed_streams()
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):  # a terminal that lacks a character gets its escape
                 stream.reconfigure(errors="backslashreplace")
         try:
+            if sys.stdout is None:
+                raise OutputError(
+                    "standard output is closed; send it somewhere, to /dev/null if nowhere else"
+                )
             result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         except click.UsageError as e:
             command = e.ctx.command_path if e.ctx else "pagelm"
-            self._fail(f"{e.format_message()} (see {command} --help)")
+            self._fail(f"{e.format_message().rstrip('.')} (see {command} --help)")
         except click.ClickException as e:
             self._fail(e.format_message())
         except PagelmError as e:
             self._fail(f"{e}")
         except (click.Abort, KeyboardInterrupt):
-            sys.exit(INTERRUPTED)
+            sys.exit(interrupt.EXIT_CODE)
+        finally:
+            _drop_what_cannot_be_written()
         sys.exit(result if isinstance(result, int) else 0)
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with self._one_line():  # --help and --version print from here
+            return super().make_context(*args, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
+        with self._one_line():
+            return super().invoke(ctx)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"No such command {args[0]!r}; there are {', '.join(self.list_commands(ctx))}")
+        return super().resolve_command(ctx, args)
+
+    @contextlib.contextmanager
+    def _one_line(self) -> Iterator[None]:
+        """What the system refuses, as an error of one line; click would have its own way with some of it."""
         try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
-            return result
+            yield
+        except KeyboardInterrupt:
+            sys.exit(interrupt.EXIT_CODE)
         except BrokenPipeError:
-            # Else Python would complain at exit, when it flushes what is left.
-            with contextlib.suppress(io.UnsupportedOperation):  # not a file: nothing will be flushed
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(NO_READER)
+        except OSError as e:
+            self._fail(f"{e.filename or 'reading or writing failed'}: {e.strerror or e}")
+        except MemoryError as e:
+            self._fail(f"out of memory{f': {e}' if str(e) else ''}; use a smaller model or a smaller --ctx")
 
     @staticmethod
     def _fail(message: str) -> NoReturn:
         line = " ".join(part.strip() for part in message.splitlines() if part.strip())
-        click.echo(f"pagelm: {line}", err=True)
+        with contextlib.suppress(OSError, OutputError):  # nobody is left to be told
+            print_text(f"pagelm: {line}\n", err=True)
         sys.exit(2)
+
+
+def _replace_closed_streams() -> None:
+    """A closed stdin or stderr becomes one that is empty or forgets.
+
+    Python has None for them, and the next file opened, perhaps the model, would get their number.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")
+
+
+def _drop_what_cannot_be_written() -> None:
+    """Else Python would try again at exit, complain and change the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class ByteCount(click.ParamType):
@@ -88,15 +134,37 @@ BYTES = ByteCount()
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file. Raises: SourceError."""
+    """The text of a UTF-8 file, without a byte order mark. Raises: SourceError."""
     try:
-        return path.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise SourceError(f"{path}: cannot be read as UTF-8 text: {e}") from e
+        with path.open("rb") as file:
+            return _decoded(file.read(MAX_TEXT + 1), str(path))
+    except OSError as e:
+        raise SourceError(f"{path}: cannot be read: {e.strerror or e}") from e
+
+
+def read_stdin() -> str:
+    """The UTF-8 text on standard input, without a byte order mark. Raises: SourceError."""
+    try:
+        return _decoded(sys.stdin.buffer.read(MAX_TEXT + 1), "standard input")
+    except OSError as e:
+        raise SourceError(f"standard input cannot be read: {e.strerror or e}") from e
+
+
+def _decoded(data: bytes, name: str) -> str:
+    if len(data) > MAX_TEXT:
+        raise SourceError(f"{name}: longer than {MAX_TEXT:,} bytes, the most that is read; give less text")
+    mark = len(codecs.BOM_UTF8) if data.startswith(codecs.BOM_UTF8) else 0
+    try:
+        return data[mark:].decode("utf-8")
+    except UnicodeDecodeError as e:
+        at = mark + e.start
+        raise SourceError(
+            f"{name}: not UTF-8 text: byte 0x{data[at]:02x} at offset {at}; save it as UTF-8"
+        ) from e
 
 
 def checked_text(text: str, what: str) -> str:
-    """`text` from the command line or standard input, when all of it was UTF-8. Raises: PromptError."""
+    """`text` from the command line, when all of it was UTF-8. Raises: PromptError."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as e:
@@ -104,10 +172,17 @@ def checked_text(text: str, what: str) -> str:
     return text
 
 
-def print_text(text: str) -> None:
-    """Text to stdout, at once."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+def print_text(text: str, err: bool = False) -> None:
+    """Text to stdout or stderr, at once. Raises: OutputError; BrokenPipeError when the reader went away."""
+    stream = sys.stderr if err else sys.stdout
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as e:
+        name = "standard error" if err else "standard output"
+        raise OutputError(f"{name} cannot be written: {e.strerror or e}; send it elsewhere") from e
 
 
 def visible(text: str) -> str:
@@ -129,39 +204,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(v) for v in value]
     return value
-
-
-def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end. Ctrl-C interrupts at once, also while a library blocks, and still cleans up.
-
-    asyncio's own handler only asks the task to stop, which it does when it next waits; a native GPU
-    library may not let it wait for a long time. Where the interrupt hits a callback of such a library it
-    is lost or surfaces as another error: so the task is asked to stop as well, and any error is taken for
-    the interrupt.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return asyncio.run(work)
-    interrupted = False
-    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
-
-    def interrupt(signum: int, frame: object) -> NoReturn:
-        nonlocal interrupted
-        interrupted = True
-        for loop, task in running:
-            if task is not None and not loop.is_closed():
-                loop.call_soon_threadsafe(task.cancel)
-        raise KeyboardInterrupt
-
-    async def main() -> T:
-        running.append((asyncio.get_running_loop(), asyncio.current_task()))
-        return await work
-
-    before = signal.signal(signal.SIGINT, interrupt)
-    try:
-        return asyncio.run(main())
-    except BaseException as e:
-        if interrupted:
-            raise KeyboardInterrupt from e
-        raise
-    finally:
-        signal.signal(signal.SIGINT, before)

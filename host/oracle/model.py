@@ -7,16 +7,22 @@ rounding for rounding.
 
 import os
 from collections.abc import Sequence
+from math import prod
+from typing import Any
 
 import numpy as np
 
-from pagelm.errors import ArchError, ContextFull, PagelmError, TokenizerError
+from pagelm.errors import ArchError, ContextFull, LimitError, PagelmError, TokenizerError
+from pagelm.host.oracle import ops
 from pagelm.host.oracle.arithmetic import Arithmetic, Float32, Trace
 from pagelm.host.oracle.exact import GgmlExact
 from pagelm.host.oracle.half import F32
 from pagelm.host.oracle.weights import Weights
 
 BATCH = 256  # rows per pass: bounds the memory of long prompts
+
+# What is too small for float32 is 0, and what is not finite shows in the result, as on every device.
+AS_DEVICES_DO: Any = {"under": "ignore", "over": "ignore", "invalid": "ignore"}
 
 LAYER_LABELS = (
     "attn_norm attn_q attn_k attn_v rope_q rope_k kv_store attn_scores attn_softmax attn_values attn_output "
@@ -35,7 +41,8 @@ class Oracle:
 
     `position` counts the tokens in the cache, which holds `n_ctx`. Rows are tokens; all results are float32.
     Weights are decoded on first use and kept, which takes 4 bytes an element.
-    Raises: SourceError, GgufError, ArchError for a file that cannot be computed.
+    Raises: SourceError, GgufError, ArchError for a file that cannot be computed; LimitError for a context
+    that the machine has no memory for.
     """
 
     def __init__(self, path: str | os.PathLike[str], exact: bool = False, n_ctx: int = 2048) -> None:
@@ -51,8 +58,16 @@ class Oracle:
         self.position = 0
         self._math: Arithmetic = GgmlExact(self.weights) if exact else Float32(self.weights)
         shape = (hp.n_layer, hp.n_head_kv, n_ctx, hp.n_embd_head)
-        self._k = np.zeros(shape, self._math.cache_dtype)
-        self._v = np.zeros(shape, self._math.cache_dtype)
+        try:
+            self._k = np.zeros(shape, self._math.cache_dtype)
+            self._v = np.zeros(shape, self._math.cache_dtype)
+        except (MemoryError, ValueError) as e:  # numpy's ValueError: more bytes than an address can count
+            needed = 2 * prod(shape) * np.dtype(self._math.cache_dtype).itemsize
+            raise LimitError(
+                f"a context of {n_ctx} tokens needs {needed:,} bytes of memory, which this machine does not "
+                "give; ask for a smaller context",
+                needed=needed,
+            ) from e
         self._output = "output.weight" if "output.weight" in self.weights else "token_embd.weight"
 
     def labels(self) -> list[str]:
@@ -79,14 +94,14 @@ class Oracle:
         """As `forward`, but the logits of every row from `first` on: (n_tokens - first, n_vocab)."""
         return self._logits(self._rows(ids, None, None)[first:], None)
 
-    @np.errstate(under="ignore")
+    @np.errstate(**AS_DEVICES_DO)
     def _logits(self, x: F32, trace: Trace | None) -> F32:
         normed = self._math.rms_norm(x, self.weights.tensor("output_norm.weight"), self.hparams.norm_rms_eps)
         logits = self._math.matmul(self._output, normed)
         if trace is not None:
             trace["output_norm"] = normed[-1].copy()
             trace["output"] = logits[-1].copy()
-            trace["argmax"] = np.array([logits[-1].argmax()], np.float32)
+            trace["argmax"] = np.array([ops.argmax(logits[-1])], np.float32)
         return logits
 
     def _rows(self, ids: Sequence[int], n_layers: int | None, trace: Trace | None) -> F32:
@@ -118,7 +133,7 @@ class Oracle:
                 n_ctx=self.n_ctx,
             )
 
-    @np.errstate(under="ignore")  # what is too small for float32 is 0, as on every device
+    @np.errstate(**AS_DEVICES_DO)
     def _batch(self, ids: list[int], n_past: int, depth: int, trace: Trace | None) -> F32:
         x = self._math.embed(ids)
         if trace is not None:

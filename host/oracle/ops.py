@@ -52,6 +52,12 @@ def rope(x: F32, cos: F32, sin: F32) -> F32:
     return out
 
 
+def argmax(logits: F32) -> int:
+    """Index of the largest of `logits` (n,): the lowest on ties, never that of a NaN; -1 when all are NaN."""
+    numbers = np.flatnonzero(~np.isnan(logits))
+    return int(numbers[logits[numbers].argmax()]) if len(numbers) else -1
+
+
 def softmax(scores: F32) -> F32:
     """Softmax over the last axis; -inf entries become 0."""
     with np.errstate(under="ignore"):

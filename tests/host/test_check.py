@@ -2,9 +2,11 @@
 
 import asyncio
 import itertools
+import json
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from fake_lm import (
     NanLm,
     WrongDecodeLm,
@@ -17,10 +19,12 @@ from tiny_gguf import tiny_model
 
 from pagelm.adapt import Choice
 from pagelm.device import Limits
-from pagelm.errors import PagelmError
+from pagelm.errors import ContextFull, PagelmError, PromptError
 from pagelm.gguf import read_gguf
 from pagelm.host import check as checks
+from pagelm.host import cli
 from pagelm.host.oracle import Oracle
+from pagelm.host.reference import LLAMA_CPP, Case, Reference, check_reference
 from pagelm.hparams import hparams_from
 from pagelm.program import baseline, fused
 from pagelm.sources import FileSource
@@ -130,6 +134,59 @@ def test_device_that_stops_early_does_not_pass(tiny):
         asyncio.run(checks.check(lm, Oracle(tiny), ["ab"], steps=12))
 
 
+@pytest.mark.parametrize("n_ctx", [12, 13, 40])
+def test_prompt_that_leaves_no_room_is_cut_to_what_does(tiny, n_ctx):
+    lines = []
+    lm = cpu_lm(tiny, oracle=Oracle(tiny, n_ctx=n_ctx))
+    report = asyncio.run(
+        checks.check(lm, Oracle(tiny, n_ctx=n_ctx), ["ab", "x" * 100], steps=12, say=lines.append)
+    )
+    assert report["ok"] and [len(case["ids"]) for case in report["cases"]] == [12, 12]
+    short, long = report["cases"]
+    assert (long["prompt_tokens"], long["whole_tokens"]) == (n_ctx - 11, 100)
+    assert short["prompt_tokens"] == min(short["whole_tokens"], n_ctx - 11)
+    assert lines[2].endswith("(cut: it has 100 tokens)")
+
+
+def test_wrong_step_after_a_cut_prompt_is_found(tiny):
+    wrong = oracle_with_wrong_weight(tiny, "blk.2.ffn_up.weight")
+    wrong.n_ctx = 20
+    report = asyncio.run(
+        checks.check(cpu_lm(tiny, oracle=wrong), Oracle(tiny, n_ctx=20), ["x" * 99], steps=12)
+    )
+    assert (report["first_bad"]["layer"], report["first_bad"]["op"]) == (2, "ffn_up")
+
+
+@pytest.mark.gpu
+def test_built_in_prompts_fit_a_model_with_a_small_context(tmp_path):
+    path = tmp_path / "small.gguf"
+    tiny_model(path, n_ctx_train=64)
+    result = CliRunner().invoke(cli.cli, ["check", str(path), "--device", "native", "--json", "--quiet"])
+    report = json.loads(result.stdout)
+    assert result.exit_code == 0 and report["ok"]
+    assert report["prompts"] == len(checks.PROMPTS) and report["steps"] == 32
+    assert all(len(case["ids"]) == 32 for case in report["cases"])
+
+
+def test_steps_that_no_prompt_leaves_room_for_are_refused(tiny):
+    with pytest.raises(ContextFull, match="13 steps do not fit the context of 12 tokens; allowed: 1 to 12"):
+        asyncio.run(checks.check(cpu_lm(tiny), Oracle(tiny, n_ctx=12), ["ab"], steps=13))
+
+
+def test_prompt_without_tokens_is_named(tiny):
+    with pytest.raises(PromptError, match="prompt '': the prompt is empty"):
+        asyncio.run(checks.check(cpu_lm(tiny), Oracle(tiny), ["ab", ""], steps=3))
+
+
+def test_reference_case_that_does_not_fit_is_named(tiny):
+    case = Case("long one", (3,) * 20, (4,), ((3, -1.0),), (0.1,))
+    reference = Reference("file", "llama.cpp", {}, LLAMA_CPP, (case,))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pagelm.host.reference.load_reference", lambda path: reference)
+        with pytest.raises(ContextFull, match="long one: 20 tokens .* do not fit the context of 16"):
+            asyncio.run(check_reference(cpu_lm(tiny, oracle=Oracle(tiny, n_ctx=16)), "file"))
+
+
 def test_names_of_activations_are_those_of_the_forward_passes(tiny):
     """What a step leaves behind, in the pass that is stopped after it."""
 
@@ -152,6 +209,7 @@ def test_relative_difference_by_hand():
     assert checks.rel_diff(np.float32([0, 0]), np.float32([0, 0])) == 0.0
     assert checks.rel_diff(np.float32([1e-9, 0]), np.float32([0, 0])) == float("inf")
     assert checks.rel_diff(np.float32([np.nan]), np.float32([1])) == float("inf")
+    assert checks.rel_diff(np.float32([1]), np.float32([np.nan])) == float("inf")
     assert checks.rel_diff(np.float32([1]), np.float32([1, 2])) == float("inf")
 
 
@@ -176,7 +234,7 @@ def test_prompts_come_one_a_line_or_as_a_json_list(tmp_path):
         (b"\n\n", "no prompts"),
         (b"[1]", "must be a string"),
         (b"[", "but is none"),
-        (b"\xff", "cannot be read as UTF-8"),
+        (b"one\n\xff", "not UTF-8 text: byte 0xff at offset 4"),
         (None, "cannot be read"),
     ],
 )

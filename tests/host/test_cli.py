@@ -1,5 +1,6 @@
 """The command line: what each command prints, and how it ends when something is wrong."""
 
+import codecs
 import functools
 import http.server
 import json
@@ -20,12 +21,13 @@ import pagelm
 from pagelm import kernels
 from pagelm.host import check as checks
 from pagelm.host import cli as commands
+from pagelm.host import terminal
 from pagelm.host.assets import PYODIDE_FILES
 from pagelm.host.cpu_lm import CpuLm
 from pagelm.host.oracle.ops import log_softmax
-from pagelm.host.terminal import run_async, visible
+from pagelm.host.terminal import visible
 
-RUN_KEYS = {"prompt_ids", "ids", "text", "stop_reason", "timing", "stats", "adapter"}
+RUN_KEYS = {"prompt_ids", "ids", "text", "stop_reason", "timing", "stats", "adapter", "device"}
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +126,11 @@ def test_run_takes_the_prompt_from_stdin(fake):
 def test_run_refuses_a_prompt_that_is_not_utf8(fake):
     result = invoke("run", fake.model, "--prompt", "-", input=b"ab\xff")
     assert result.exit_code == 2
-    assert result.stderr == "pagelm: the prompt is not UTF-8 text: character 2 is a broken byte\n"
+    assert (
+        result.stderr == "pagelm: standard input: not UTF-8 text: byte 0xff at offset 2; save it as UTF-8\n"
+    )
+    result = invoke("run", fake.model, "--prompt", "a\udcff")
+    assert result.stderr == "pagelm: the prompt is not UTF-8 text: character 1 is a broken byte\n"
 
 
 def test_run_closes_the_device_after_an_error(fake, monkeypatch):
@@ -163,6 +169,27 @@ def test_run_natively_gives_the_ids_and_text_of_the_cpu(tiny):
     assert native["stats"]["bytes_read_back_per_token"] == 4
 
 
+def keys(value):
+    """The keys of an object and of the objects in it."""
+    return {key: keys(item) for key, item in value.items()} if isinstance(value, dict) else None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "command", [["run", "--prompt", "hello", "--max-tokens", "3"], ["bench", "--gen", "2", "--rounds", "1"]]
+)
+def test_json_has_the_same_keys_natively_and_on_the_cpu(tiny, command):
+    name, *options = command
+    native, cpu = (
+        json.loads(finished(name, tiny, *options, "--json", "--device", device)[1])
+        for device in ("native", "cpu")
+    )
+    assert keys(native) == keys(cpu)
+    assert cpu["timing"]["wait_ms_per_token"] == 0
+    assert native["stats"]["prompt_tokens"] == cpu["stats"]["prompt_tokens"] > 0
+    assert native.get("n_past") == cpu.get("n_past")
+
+
 def test_context_that_ends_first_is_the_stop_reason(tiny):
     args = ["run", tiny, "--device", "cpu", "--prompt", "hi, world", "--ignore-eos", "--json"]
     n_prompt = len(json.loads(finished(*args, "--max-tokens", "1")[1])["prompt_ids"])
@@ -170,7 +197,7 @@ def test_context_that_ends_first_is_the_stop_reason(tiny):
     assert got["stop_reason"] == "context"
     assert len(got["ids"]) == 4  # the last one is shown, not fed
     code, _, err = finished(*args, "--ctx", str(n_prompt - 1))
-    assert code == 2 and "context positions" in err
+    assert code == 2 and f"do not fit the context of {n_prompt - 1}" in err
 
 
 # ---- how it ends ----------------------------------------------------------------------------------------
@@ -212,6 +239,21 @@ def test_mistake_is_one_line_in_a_real_process_too(tmp_path):
     assert err.startswith("pagelm: ") and err.count("\n") == 1 and "not a GGUF file" in err
 
 
+@pytest.mark.parametrize("budget", ["-5", "-0", "1.5G", "", "5 apples"])
+def test_budget_that_is_no_number_of_bytes_is_refused(fake, budget):
+    result = invoke("run", fake.model, "--prompt", "x", f"--memory-budget={budget}")
+    assert result.exit_code == 2 and fake.opened_with == []
+    assert f"{budget!r} is no number of bytes; allowed: digits, then K, M or G" in result.stderr
+
+
+@pytest.mark.gpu
+def test_budget_that_is_a_byte_short_is_told_from_what_is_needed(tiny):
+    total = json.loads(invoke("inspect", tiny, "--json").stdout)["plan"]["total"]
+    result = invoke("run", tiny, "--device", "native", "--prompt", "x", "--memory-budget", str(total - 1))
+    assert result.exit_code == 2
+    assert f"needs {total:,} bytes" in result.stderr and f"the budget is {total - 1:,} bytes" in result.stderr
+
+
 def test_missing_package_says_which_extra_brings_it(monkeypatch, tiny):
     monkeypatch.setitem(sys.modules, "wgpu", None)
     result = invoke("run", tiny, "--device", "native", "--prompt", "x")
@@ -219,8 +261,9 @@ def test_missing_package_says_which_extra_brings_it(monkeypatch, tiny):
     assert "pip install 'pagelm[native]'" in result.stderr
 
 
-def test_reader_that_goes_away_ends_it_quietly(tiny):
-    process = pagelm_process("shaders", stdin=subprocess.DEVNULL)
+@pytest.mark.parametrize("command", ["shaders", "--help"])
+def test_reader_that_goes_away_ends_it_quietly(command):
+    process = pagelm_process(command, stdin=subprocess.DEVNULL)
     process.stdout.close()
     assert process.wait(60) == 141
     assert process.stderr.read() == b""
@@ -236,55 +279,87 @@ def test_reader_that_goes_away_stops_the_generation(fake, monkeypatch):
     assert fake.counts["tokens"] == 1 and fake.closed
 
 
-def test_ctrl_c_ends_with_130_and_no_traceback(tiny):
+FULL = "/dev/full"
+OUTPUTS = [
+    ["shaders"],
+    ["shaders", "--json"],
+    ["--help"],
+    ["--version"],
+    ["run", "MODEL", "--device", "cpu", "--prompt", "x", "--max-tokens", "3"],
+    ["serve", "--no-model", "--port", "0"],
+]
+
+
+@pytest.fixture
+def with_pyodide(tmp_path, monkeypatch):
+    """Stands in for Pyodide's files, in the environment of processes too."""
+    for name in PYODIDE_FILES:
+        (tmp_path / name).write_bytes(b"x")
+    monkeypatch.setenv("PAGELM_PYODIDE", str(tmp_path))
+
+
+def ended(args, redirection, tiny):
+    """Exit code and stderr of a command behind a shell's redirection."""
+    words = [tiny if arg == "MODEL" else arg for arg in args]
+    command = ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-m", "pagelm.host.cli", *words]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    return done.returncode, done.stderr.decode()
+
+
+@pytest.mark.skipif(not os.path.exists(FULL), reason=f"no {FULL}")
+@pytest.mark.usefixtures("with_pyodide")
+@pytest.mark.parametrize("args", OUTPUTS, ids=" ".join)
+def test_full_disk_is_one_line(args, tiny):
+    code, err = ended(args, f">{FULL}", tiny)
+    assert code == 2
+    assert err.startswith("pagelm: ") and err.endswith(
+        "No space left on device\n" if args[0][0] == "-" else "elsewhere\n"
+    )
+    assert err.count("\n") == 1
+
+
+@pytest.mark.usefixtures("with_pyodide")
+@pytest.mark.parametrize("args", OUTPUTS, ids=" ".join)
+def test_closed_output_is_one_line(args, tiny):
+    code, err = ended(args, ">&-", tiny)
+    assert (code, err) == (
+        2,
+        "pagelm: standard output is closed; send it somewhere, to /dev/null if nowhere else\n",
+    )
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "<&-", "2>&- <&-"])
+def test_closed_stderr_or_stdin_is_none_of_its_business(redirection, tiny):
+    args = ["run", "MODEL", "--device", "cpu", "--prompt", "x", "--max-tokens", "3"]
+    code, err = ended(args, redirection, tiny)
+    assert code == 0 and "Traceback" not in err
+    assert ended([*args[:-1], "0"], "2>&-", tiny) == (2, "")
+
+
+@pytest.mark.skipif(not os.path.exists(FULL), reason=f"no {FULL}")
+def test_full_stderr_ends_with_2_not_with_a_traceback(tiny):
+    args = ["run", "MODEL", "--device", "cpu", "--prompt", "x", "--max-tokens", "3"]
+    assert ended(args, f"2>{FULL}", tiny)[0] == 2
+    assert ended([*args, "--quiet"], f"2>{FULL}", tiny)[0] == 0
+
+
+def test_memory_that_runs_out_is_one_line(fake, monkeypatch):
+    async def greedy(*args):
+        raise MemoryError("Unable to allocate 186 TiB")
+
+    monkeypatch.setattr(fake, "generate", greedy)
+    result = invoke("run", fake.model, "--prompt", "hi")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("pagelm: out of memory: Unable to allocate 186 TiB; ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_ctrl_c_while_it_waits_for_its_prompt_is_one_line(tiny):
     process = pagelm_process("run", tiny, "--device", "cpu", "--prompt", "-", stdin=subprocess.PIPE)
     time.sleep(1.5)  # it waits for its prompt now
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err.strip()) == (130, b"", b"")
-
-
-def test_ctrl_c_during_the_work_runs_its_cleanup():
-    import asyncio
-
-    cleaned = []
-
-    async def work():
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-            await asyncio.sleep(30)
-        finally:
-            cleaned.append(True)
-
-    with pytest.raises(KeyboardInterrupt):
-        run_async(work())
-    assert cleaned == [True]
-
-
-def test_ctrl_c_that_a_library_swallows_still_ends_the_work():
-    import asyncio
-
-    async def work():
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.1)
-        except KeyboardInterrupt:
-            pass  # as a C callback does
-        await asyncio.sleep(30)
-
-    start = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        run_async(work())
-    assert time.monotonic() - start < 5
-
-
-def test_interrupt_handler_is_put_back():
-    async def work():
-        return 7
-
-    before = signal.getsignal(signal.SIGINT)
-    assert run_async(work()) == 7
-    assert signal.getsignal(signal.SIGINT) is before
+    assert (process.returncode, out, err) == (130, b"", b"pagelm: interrupted\n")
 
 
 # ---- check ----------------------------------------------------------------------------------------------
@@ -418,8 +493,36 @@ def test_tokenize_reads_a_file_as_it_is(tiny, tmp_path):
     got = json.loads(invoke("tokenize", tiny, "--file", str(file), "--json").stdout)
     assert "".join(got["pieces"][:4]) == "a\r\n "
     assert got["pieces"][-2:] == ["\\xc3", "\\xa9"]  # one token a byte: neither is text
-    file.write_bytes(b"\xff")
-    assert invoke("tokenize", tiny, "--file", str(file)).exit_code == 2
+    for mark, at in ((b"", 2), (codecs.BOM_UTF8, 5)):
+        file.write_bytes(mark + b"ab\xc3(")
+        result = invoke("tokenize", tiny, "--file", str(file))
+        told = f"pagelm: {file}: not UTF-8 text: byte 0xc3 at offset {at}; save it as UTF-8\n"
+        assert (result.exit_code, result.stderr) == (2, told)
+
+
+def test_tokenize_reads_standard_input(tiny):
+    for given in ("the one é\n".encode(), codecs.BOM_UTF8 + "the one é\n".encode()):
+        got = json.loads(invoke("tokenize", tiny, "--file", "-", "--json", input=given).stdout)
+        want = json.loads(invoke("tokenize", tiny, "--text", "the one é\n", "--json").stdout)
+        assert got == want
+
+
+@pytest.mark.parametrize("name", ["no-such-file", ".", "/dev/zero"])
+def test_text_that_cannot_be_read_is_one_line(tiny, name, monkeypatch):
+    monkeypatch.setattr(terminal, "MAX_TEXT", 1000)
+    result = invoke("tokenize", tiny, "--file", name)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"pagelm: {name}: ") and result.stderr.count("\n") == 1
+
+
+def test_byte_order_mark_is_no_part_of_a_text(fake, tmp_path):
+    marked = tmp_path / "marked"
+    marked.write_bytes(codecs.BOM_UTF8 + b"one\ntwo\n")
+    assert checks.read_prompts(marked) == ["one", "two"]
+    marked.write_bytes(codecs.BOM_UTF8 + b'["one", "two"]')
+    assert checks.read_prompts(marked) == ["one", "two"]
+    result = invoke("run", fake.model, "--prompt", "-", "--json", input=codecs.BOM_UTF8 + b"hi")
+    assert json.loads(result.stdout)["prompt_ids"] == [104, 105]
 
 
 def test_tokenize_refuses_text_that_is_not_utf8(tiny):
@@ -442,6 +545,18 @@ def test_shaders_are_those_of_the_package(tiny):
 def test_version_and_help():
     assert invoke("--version").stdout == f"pagelm {pagelm.__version__}\n"
     assert "tokenize" in invoke("--help").stdout
+
+
+def test_help_is_what_it_prints_when_nothing_is_asked():
+    bare, asked = invoke(), invoke("--help")
+    assert (bare.exit_code, bare.stdout, bare.stderr) == (0, asked.stdout, "")
+    assert "\nCommands:\n" in bare.stdout
+
+
+def test_unknown_command_is_told_what_there_is():
+    there = ", ".join(sorted(commands.cli.commands))
+    told = f"pagelm: No such command 'bogus'; there are {there} (see pagelm --help)\n"
+    assert invoke("bogus").stderr == told
 
 
 def test_visible_text_is_one_line():
@@ -499,11 +614,9 @@ def test_url_that_leads_nowhere_is_one_line(tiny_url):
     assert "404" in result.stderr and result.stderr.count("\n") == 1
 
 
-def test_serve_says_where_it_is_and_ends_with_ctrl_c(tiny, tmp_path):
-    for name in PYODIDE_FILES:
-        (tmp_path / name).write_bytes(b"x")
-    environment = {**os.environ, "PAGELM_PYODIDE": str(tmp_path)}
-    process = pagelm_process("serve", tiny, "--port", "0", env=environment)
+@pytest.mark.usefixtures("with_pyodide")
+def test_serve_says_where_it_is_and_ends_with_ctrl_c(tiny):
+    process = pagelm_process("serve", tiny, "--port", "0")
     try:
         line = process.stdout.readline().decode()
         url = line.split()[3]
@@ -513,4 +626,4 @@ def test_serve_says_where_it_is_and_ends_with_ctrl_c(tiny, tmp_path):
     finally:
         process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
-    assert (process.returncode, err.strip()) == (130, b"")
+    assert (process.returncode, err) == (130, b"pagelm: interrupted\n")

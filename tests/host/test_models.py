@@ -214,6 +214,52 @@ def test_interrupted_download_leaves_nothing_behind(pip):
     assert cache_entries() == []
 
 
+@pytest.mark.parametrize(
+    ("model", "found"),
+    [
+        ("", "is an empty name"),
+        (" ", "is an empty name"),
+        ("nothing.gguf", "does not exist"),
+        ("empty.gguf/x", "does not exist"),
+        (".", "is a directory"),
+        ("/dev/null", "is not a regular file"),
+        ("fifo", "is not a regular file"),
+        ("empty.gguf", "is an empty file"),
+        ("ftp://host/x.gguf", "has the scheme ftp, which is not supported"),
+        ("file:///tmp/x.gguf", "has the scheme file, which is not supported"),
+        ("file:x.gguf", "has the scheme file, which is not supported"),
+        ("https:/host/x.gguf", "is no complete URL: one begins with https://"),
+        ("x" * 300, "cannot be read (File name too long)"),
+        ("~no-such-user/x", "cannot be read (Could not determine home directory.)"),
+        ("x\0y", "cannot be read (embedded null byte)"),
+    ],
+)
+def test_what_is_no_model_is_called_what_it_is(model, found, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.gguf").touch()
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(SourceError) as caught:
+        models.resolve(model)
+    assert str(caught.value) == (
+        f"model {model!r} {found}; give a .gguf file, an http(s) URL or a packaged name: smollm2"
+    )
+
+
+def test_file_that_may_not_be_read_is_called_so(tmp_path, monkeypatch):
+    path = tmp_path / "mine.gguf"
+    path.write_bytes(b"GGUF")
+    assert models.resolve(str(path)) == str(path)
+    monkeypatch.setattr(models.os, "access", lambda path, mode: False)
+    with pytest.raises(SourceError, match="permission denied"):
+        models.resolve(str(path))
+
+
+def test_colon_in_a_files_name_makes_it_no_url(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hf:mine").write_bytes(b"GGUF")
+    assert models.resolve("hf:mine") == "hf:mine"
+
+
 def test_table_entry_is_pinned_completely():
     for name, model in models.MODELS.items():
         assert model.name == name

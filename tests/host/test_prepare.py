@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from pagelm.host import prepare
+from pagelm.host import chromium, prepare
 from pagelm.host.assets import SetupError
 
 
@@ -43,7 +43,7 @@ def machine(monkeypatch):
         monkeypatch.setattr(prepare.subprocess, "run", system.run)
         monkeypatch.setattr(prepare.os, "geteuid", lambda: 0 if system.root else 1000)
         monkeypatch.setattr(prepare, "_adapters", lambda: list(system.adapters))
-        monkeypatch.setattr(prepare, "_bundled_chromium", lambda: system.bundled)
+        monkeypatch.setattr(chromium, "bundled_chromium", lambda: system.bundled)
         monkeypatch.delenv("PAGELM_CHROMIUM", raising=False)
         return system
 
