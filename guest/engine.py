@@ -7,7 +7,7 @@ submit of the next token goes out before the previous token has come back (`gene
 import time
 from array import array
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from reprlib import repr as shown
 from typing import TypeVar
@@ -15,11 +15,12 @@ from typing import TypeVar
 from .cancel import Cancel
 from .device import AdapterInfo, Buffer, Gpu
 from .errors import BusyError, ContextFull, NumericError, PagelmError, PromptError
-from .generation import Generation, is_integer
+from .generation import Generation
 from .gguf import Gguf
 from .hparams import HParams
 from .metrics import Stats, Timing
 from .program import STATE_NEXT, STATE_TOKENS, TOKEN_TILE, Op, Pipelines, Program, kv_bucket
+from .prompt import checked_ids, is_integer, prompt_ids
 from .tokenizer import Tokenizer
 from .weights import MemoryPlan, padded
 
@@ -86,12 +87,7 @@ class Model:
 
         Raises: PromptError for an empty prompt, one that is neither text nor ids, or an id that there is not.
         """
-        if isinstance(prompt, str):
-            prompt = self.tokenizer.encode(prompt, add_special=True)
-        ids = self._checked(prompt, "the prompt", "text, or a list of token ids")
-        if not ids:
-            raise PromptError("the prompt is empty; give at least one token to go on from")
-        return ids
+        return prompt_ids(self.tokenizer, self.hparams.n_vocab, prompt)
 
     # ---- generation -------------------------------------------------------------------------------------
 
@@ -158,7 +154,7 @@ class Model:
         if not is_integer(n) or n < 1:
             raise PromptError(f"n is {shown(n)}; allowed: an integer from 1")
         if forced is not None:
-            forced = self._checked(forced, "forced", "a list of token ids")
+            forced = checked_ids(forced, self.hparams.n_vocab, "forced", "a list of token ids")
             if len(forced) < n - 1:
                 raise PromptError(f"forced has {len(forced)} ids; allowed: {n - 1} or more for {n} steps")
         holder = object()
@@ -244,22 +240,6 @@ class Model:
         if not isinstance(prompt, str):
             return self.encode_prompt(prompt)
         return self.encode_prompt(self.tokenizer.encode(prompt) if self._n_past else prompt)
-
-    def _checked(self, ids: Sequence[int], what: str, allowed: str) -> list[int]:
-        """`ids` as Python's own integers. Raises: PromptError when they are no token ids of this model."""
-        try:
-            if isinstance(ids, str | bytes | bytearray | memoryview | Mapping | Set):
-                raise TypeError  # they can be iterated over, but not as ids in an order
-            ids = list(ids)
-        except TypeError:
-            raise PromptError(f"{what} is {shown(ids)}; allowed: {allowed}") from None
-        last = self.hparams.n_vocab - 1
-        for at, token in enumerate(ids):
-            if not is_integer(token) or not 0 <= token <= last:
-                raise PromptError(
-                    f"token id {shown(token)} at index {at} of {what}; allowed: integers from 0 to {last}"
-                )
-        return list(map(int, ids))
 
     def _check_room(self, n_past: int, n: int) -> None:
         if n_past + n > self.n_ctx:

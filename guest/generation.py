@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from numbers import Integral
 from reprlib import repr as shown
 from typing import TYPE_CHECKING
 
 from .cancel import Cancel
 from .errors import Cancelled, PagelmError, PromptError
+from .prompt import is_integer
 
 if TYPE_CHECKING:
     from .engine import Model
@@ -168,8 +168,3 @@ class Generation:
             model._unfed = self.ids[-1:]
             model.stats.buffers_created_in_decode += model._gpu.buffers_created - self._buffers_before
         return self._stream.flush()
-
-
-def is_integer(value: object) -> bool:
-    """Whether `value` is a whole number: numpy's are too, True and 1.0 are not."""
-    return isinstance(value, Integral) and not isinstance(value, bool)

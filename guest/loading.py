@@ -55,12 +55,7 @@ async def load_model(
     gguf = await read_gguf(source)
     report(Progress("header", gguf.data_offset, gguf.data_offset))
     hp = hparams_from(gguf)
-    n_ctx = min(hp.n_ctx_train, DEFAULT_N_CTX) if n_ctx is None else n_ctx
-    if not isinstance(n_ctx, int) or isinstance(n_ctx, bool) or not 1 <= n_ctx <= hp.n_ctx_train:
-        raise PagelmError(
-            f"n_ctx is {shown(n_ctx)}; allowed: an integer from 1 to {hp.n_ctx_train},"
-            " the context the model was trained for"
-        )
+    n_ctx = context_of(hp, n_ctx)
     matrices, vectors = matrices_of(hp, gguf, gpu.limits)
     sizes, plan = plan_for(hp, gguf, matrices, vectors, gpu.limits, n_ctx)
     tokenizer = tokenizer_from(gguf.metadata)
@@ -95,6 +90,18 @@ async def load_model(
     model.stats.memory_bytes = gpu.memory_used
     model.timing.load_s = time.perf_counter() - start
     return model
+
+
+def context_of(hp: HParams, n_ctx: int | None) -> int:
+    """Tokens of context: the model's own, at most DEFAULT_N_CTX, unless given. Raises: PagelmError."""
+    if n_ctx is None:
+        return min(hp.n_ctx_train, DEFAULT_N_CTX)
+    if not isinstance(n_ctx, int) or isinstance(n_ctx, bool) or not 1 <= n_ctx <= hp.n_ctx_train:
+        raise PagelmError(
+            f"n_ctx is {shown(n_ctx)}; allowed: an integer from 1 to {hp.n_ctx_train},"
+            " the context the model was trained for"
+        )
+    return n_ctx
 
 
 def plan_for(

@@ -183,7 +183,7 @@ def _rows_of(gguf: Gguf, matrix: Matrix, most: int) -> Iterator[Rows]:
     row_bytes = matrix.quant.nbytes(matrix.n_in)
     if row_bytes > most:
         raise LimitError(
-            f"{matrix.name}: one row has {exact(row_bytes)}; this adapter takes at most {exact(most)} at a time",
+            f"{matrix.name}: one row has {exact(row_bytes)}; this adapter takes {exact(most)} at a time",
             needed=row_bytes,
             available=most,
         )

@@ -8,13 +8,15 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pagelm.errors import ContextFull, NumericError, PagelmError, PromptError, SourceError
+from pagelm.errors import ContextFull, NumericError, PagelmError, SourceError
 from pagelm.gguf import read_gguf
-from pagelm.host.lm import F32, Emit, OnProgress, context_of
+from pagelm.host.lm import F32, Emit, OnProgress
 from pagelm.host.models import is_url
 from pagelm.host.oracle import Oracle, ops
 from pagelm.hparams import hparams_from
+from pagelm.loading import context_of
 from pagelm.metrics import Progress, Stats, Timing
+from pagelm.prompt import prompt_ids
 from pagelm.sources import FileSource, HttpSource
 from pagelm.tokenizer import Tokenizer, tokenizer_from
 
@@ -141,15 +143,7 @@ class CpuLm:
         return trace[stop].reshape(-1)
 
     def _checked(self, ids: Sequence[int]) -> list[int]:
-        """A prompt's ids. Raises: PromptError, in the words of `Model.encode_prompt`."""
-        if not ids:
-            raise PromptError("the prompt is empty; give at least one token to go on from")
-        for token in ids:
-            if not 0 <= token < self.oracle.n_vocab:
-                raise PromptError(
-                    f"token id {token} in the prompt; the model has ids 0 to {self.oracle.n_vocab - 1}"
-                )
-        return list(ids)
+        return prompt_ids(self.tokenizer, self.oracle.n_vocab, ids)
 
     async def labels(self) -> list[str]:
         return list(self.oracle.labels())

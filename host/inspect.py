@@ -8,10 +8,9 @@ from typing import Any
 from pagelm.device import Limits, Source
 from pagelm.errors import PagelmError
 from pagelm.gguf import Gguf, read_gguf
-from pagelm.host.lm import context_of
 from pagelm.host.models import is_url
 from pagelm.hparams import hparams_from
-from pagelm.loading import plan_for
+from pagelm.loading import context_of, plan_for
 from pagelm.sources import FileSource, HttpSource
 from pagelm.weights import exact, matrices_of
 

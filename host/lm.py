@@ -9,9 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pagelm.errors import DeviceError, PagelmError
-from pagelm.hparams import HParams
-from pagelm.loading import DEFAULT_N_CTX
+from pagelm.errors import DeviceError
 from pagelm.metrics import Progress
 
 if TYPE_CHECKING:
@@ -102,16 +100,6 @@ async def open_lm(
             model, n_ctx=n_ctx, memory_budget=memory_budget, on_progress=on_progress, **options
         )
     return lm
-
-
-def context_of(hp: HParams, n_ctx: int | None) -> int:
-    """Tokens of context, as loading for a GPU chooses and checks them. Raises: PagelmError."""
-    n_ctx = min(hp.n_ctx_train, DEFAULT_N_CTX) if n_ctx is None else n_ctx
-    if not 1 <= n_ctx <= hp.n_ctx_train:
-        raise PagelmError(
-            f"n_ctx {n_ctx} is not between 1 and {hp.n_ctx_train}, the context the model was trained for"
-        )
-    return n_ctx
 
 
 @contextmanager

@@ -124,7 +124,7 @@ def test_context_that_the_model_was_not_trained_for_is_refused_as_on_a_gpu(tiny,
         pass
 
     want = refusal(lambda: on_gpu(nothing, tiny, n_ctx=n_ctx))
-    assert f"n_ctx {n_ctx} is not between 1 and 256" in want[1]
+    assert f"n_ctx is {n_ctx}; allowed: an integer from 1 to 256" in want[1]
     assert refusal(lambda: run(nothing, tiny, n_ctx=n_ctx)) == want
     assert want[1] in asyncio.run(inspect(tiny, n_ctx=n_ctx))["plan"]["error"]
 
