@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 CUT_BYTES = 5 << 20  # what "cut" sends before it hangs up
+STALL_BYTES = 300_000  # what "stalls" sends before it falls silent
 OPEN = {"Access-Control-Allow-Origin": "*", "Access-Control-Expose-Headers": "Content-Range, ETag"}
 
 
@@ -22,6 +23,7 @@ class BadServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.data = data
         self.requests: list[tuple[str, str, str]] = []
+        self.ended = threading.Event()  # until then, a silent answer says nothing
 
     def url(self, way: str) -> str:
         return f"http://127.0.0.1:{self.server_port}/{way}"
@@ -45,11 +47,19 @@ class _Handler(BaseHTTPRequestHandler):
         wanted = self.headers.get("Range") or ""
         self.server.requests.append((self.command, way, wanted))
         size = len(self.server.data)
+        if way == "hidden-silent" and self.command == "HEAD":
+            return self._fall_silent()
         found = re.fullmatch(r"bytes=(\d+)-(\d*)", wanted)
         if found is None or way == "no-range":
             return self._answer(200, 0, size)
         first, last = int(found[1]), int(found[2] or size - 1)
         header = not first and last == 0  # the first request: how large is it?
+        if way == "silent" or (way == "falls-silent" and not header):
+            return self._fall_silent()
+        if way == "stalls-at-once":
+            return self._answer(206, first, last + 1, sent=0)
+        if way == "stalls" and not header:
+            return self._answer(206, first, last + 1, sent=STALL_BYTES)
         if way == "web-page":
             return self._answer(200, 0, 100, kind="text/html; charset=utf-8")
         if way == "missing":
@@ -87,7 +97,7 @@ class _Handler(BaseHTTPRequestHandler):
     ) -> None:
         way, size = self.path.strip("/"), len(self.server.data)
         headers = {} if way == "closed" else dict(OPEN)
-        if way == "hidden":
+        if way.startswith("hidden"):
             del headers["Access-Control-Expose-Headers"]
         self.send_response(status)
         self.send_header("Content-Type", kind)
@@ -105,8 +115,14 @@ class _Handler(BaseHTTPRequestHandler):
         view = memoryview(self.server.data)
         for at in range(first, stop, 1 << 20):
             self.wfile.write(view[at : min(stop, at + (1 << 20))])
+        if stop < end and way.startswith("stalls"):
+            self._fall_silent()
         if stop < end:
             self._hang_up()
+
+    def _fall_silent(self) -> None:
+        self.server.ended.wait()
+        self.close_connection = True
 
     def _hang_up(self) -> None:
         self.close_connection = True
@@ -120,5 +136,6 @@ def bad_server(data: bytes) -> Iterator[BadServer]:
     try:
         yield server
     finally:
+        server.ended.set()
         server.shutdown()
         server.server_close()

@@ -14,6 +14,8 @@ from bad_server import CUT_BYTES, BadServer, bad_server
 from in_worker import InWorker
 from tiny_gguf import tiny_model
 
+from pagelm.sources import TIMEOUT_S
+
 DATA = np.random.default_rng(7).integers(0, 256, (34 << 20) + 3, dtype=np.uint8).tobytes()
 START = 1001  # where the weights begin: an odd place
 
@@ -231,6 +233,41 @@ gpu.close()
 """)
     assert text.startswith("SourceError")
     assert value == DATA[5:11].hex() + "0000"
+
+
+# ---- servers that fall silent ----
+
+
+@pytest.fixture
+def impatience(worker: InWorker) -> Iterator[None]:
+    """Thirty seconds pass in half a second."""
+    worker.javascript("""() => {
+      self.keptSetTimeout = self.setTimeout;
+      self.setTimeout = (f, ms, ...more) => self.keptSetTimeout(f, ms === 30000 ? 500 : ms, ...more);
+    }""")
+    yield
+    worker.javascript("() => { self.setTimeout = self.keptSetTimeout; }")
+
+
+@pytest.mark.usefixtures("impatience")
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("way", ["silent", "falls-silent", "stalls-at-once", "stalls", "hidden-silent"])
+def test_silent_server_is_given_up_on(
+    worker: InWorker, server: BadServer, way: str, plain: bool, request: pytest.FixtureRequest
+) -> None:
+    if plain:
+        request.getfixturevalue("plain_streams")
+    at_once = way in ("silent", "stalls-at-once")
+    for do in ("source.read(5, 400_000)", "upload(source)"):
+        server.requests.clear()
+        text = worker.python(f"""
+async def all_of_it():
+    source = await open_source('{server.url(way)}')
+    await {do}
+await refused(all_of_it())
+""")
+        assert text.startswith(f"SourceError: {server.url(way)}: no answer within {TIMEOUT_S:g} s")
+        assert len(server.requests) == (1 if at_once else 2)
 
 
 # ---- servers that are wrong ----

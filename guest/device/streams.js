@@ -9,7 +9,8 @@
   "use strict";
 
   const BUFFER = 4 << 20; // bytes of the buffer that chunks are read into; replay.js asks for no more at once
-  const STALL_MS = 60_000; // a chunk must arrive in this time
+  const TIMEOUT_MS = 30_000; // the longest silence of a server, as in sources.py: then it is given up
+  const MIN_READ = 256 << 10; // bytes that a read waits for, within that time: few reads on a fast connection
   const MAX_SKIP = 1 << 20; // a gap between chunks that is read over rather than asked around; at most BUFFER
   const RETRY_MS = [100, 500, 2000]; // waits before a cut connection is opened again …
   const MIN_PROGRESS = 1 << 20; // … counted anew after this many bytes
@@ -21,15 +22,26 @@
     return error;
   }
 
-  async function within(ms, promise) {
+  async function inTime(promise) {
     let timer;
     const late = new Promise((_, reject) => {
-      timer = setTimeout(() => reject(failure(`no data for ${ms / 1000} s`, true)), ms);
+      timer = setTimeout(() => reject(failure(`no answer within ${TIMEOUT_MS / 1000} s`)), TIMEOUT_MS);
     });
     try {
       return await Promise.race([promise, late]);
     } finally {
       clearTimeout(timer);
+    }
+  }
+
+  // `fetch`, given up when no answer begins in time. The HTTP cache is not to keep a model a second time.
+  async function ask(url, options) {
+    const request = new AbortController();
+    try {
+      return await inTime(fetch(url, { ...options, cache: "no-store", signal: request.signal }));
+    } catch (error) {
+      request.abort();
+      throw error;
     }
   }
 
@@ -57,13 +69,13 @@
     async fill(buffer, start, n) {
       if (this.byob) {
         const view = new Uint8Array(buffer, start, n);
-        const { value } = await within(STALL_MS, this.reader.read(view, { min: n }));
+        const { value } = await inTime(this.reader.read(view, { min: Math.min(n, MIN_READ) }));
         if (!value) throw failure("the stream was cancelled");
         this.at += value.byteLength;
         return [value.buffer, value.byteLength];
       }
       while (!this.rest?.byteLength) {
-        const { value, done } = await within(STALL_MS, this.reader.read());
+        const { value, done } = await inTime(this.reader.read());
         if (done) return [buffer, 0];
         this.rest = value;
       }
@@ -155,9 +167,9 @@
       const range = `bytes=${first}-${last ?? ""}`;
       let response;
       try {
-        // no-store: a model is not to be kept a second time by the HTTP cache
-        response = await fetch(this.name, { headers: { Range: range }, cache: "no-store" });
+        response = await ask(this.name, { headers: { Range: range } });
       } catch (error) {
+        if (error.name === "SourceError") throw error;
         const other = new URL(this.name).origin !== globalThis.location?.origin;
         const why = other
           ? "the server cannot be reached, or it does not allow this page to read from it (CORS: " +
@@ -205,7 +217,7 @@
     async start() {
       try {
         const { response, total } = await this.range(0, 0);
-        await response.arrayBuffer();
+        await this.body(response, 1);
         this.size = total ?? (await this.length());
       } catch (error) {
         throw failure(`${this.name}: ${error.message}`);
@@ -215,7 +227,10 @@
 
     // The size where another origin's server hides Content-Range: Content-Length is never hidden.
     async length() {
-      const response = await fetch(this.name, { method: "HEAD", cache: "no-store" }).catch(() => null);
+      const response = await ask(this.name, { method: "HEAD" }).catch((error) => {
+        if (error.name === "SourceError") throw error;
+        return null;
+      });
       const length = response?.ok ? response.headers.get("Content-Length") : null;
       if (!length) {
         throw failure("its size is hidden: the server must send Access-Control-Expose-Headers: Content-Range");
@@ -225,6 +240,20 @@
 
     async open(at) {
       return (await this.range(at, null)).response.body;
+    }
+
+    // The n bytes of an answer's body.
+    async body(response, n) {
+      const stream = new Stream(response.body, 0, false);
+      const buffer = new ArrayBuffer(n + 1); // to see one byte too many
+      let have = 0;
+      try {
+        for (let got = 1; got && have <= n; have += got) [, got] = await stream.fill(buffer, have, n + 1 - have);
+      } finally {
+        stream.cancel();
+      }
+      if (have !== n) throw failure(`${have > n ? "more" : have} bytes came instead of ${n}`, true);
+      return new Uint8Array(buffer, 0, n);
     }
 
     again(error) {
@@ -238,9 +267,7 @@
       for (let failures = 0; ; failures++) {
         try {
           const { response } = await this.range(at, at + n - 1);
-          const bytes = new Uint8Array(await within(STALL_MS, response.arrayBuffer()));
-          if (bytes.byteLength !== n) throw failure(`${bytes.byteLength} bytes came instead of ${n}`, true);
-          return bytes;
+          return await this.body(response, n);
         } catch (error) {
           if (!this.again(error) || failures >= RETRY_MS.length) {
             throw this.told(error, at, n, failures);
