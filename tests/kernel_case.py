@@ -60,10 +60,11 @@ class KernelCase:
     def workgroup_sizes(self) -> tuple[int, ...]:
         """Sizes to try: the smallest, the usual and the largest; quads need whole ones.
 
-        Unrolled kernels take long to compile and need no barrier: each case has one of the three.
+        Kernels with weights or tiles take long to compile and have no barriers: one of the three a case.
         """
-        sizes = (4, 64, 256) if self.op.variant.share == "quad" else (1, 64, 256)
-        return (sizes[crc32(self.id.encode()) % 3],) if self.op.variant.tile else sizes
+        variant = self.op.variant
+        sizes = (4, 64, 256) if variant.share == "quad" else (1, 64, 256)
+        return (sizes[crc32(self.id.encode()) % 3],) if variant.quant or variant.tile else sizes
 
     def kernel(self, wg: int) -> Kernel:
         return compose(self.op.variant, {**self.op.overrides, "WG": wg})
