@@ -6,6 +6,12 @@ import numpy as np
 WORDS = {"F32": 8, "F16": 4, "Q4_0": 1, "Q4_1": 1, "Q8_0": 2}  # per quarter of a cell
 
 
+def places(row: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Tile, place in it and lane of rows."""
+    lane = row % 8 // 2
+    return row // 32, row % 32 // 8 * 8 + row % 2 * 4 + lane, lane
+
+
 def tiled(quant: str, raw: np.ndarray, n_rows: int, n_in: int) -> tuple[np.ndarray, np.ndarray]:
     """(q, s) of `n_rows` rows of `n_in` elements; `raw` holds their bytes, row after row."""
     n_blocks, n_tiles = -(-n_in // 32), -(-n_rows // 32)
@@ -18,12 +24,10 @@ def tiled(quant: str, raw: np.ndarray, n_rows: int, n_in: int) -> tuple[np.ndarr
     quarters, scales = _parts(quant, blocks)  # (rows, blocks, 4, words), (rows, blocks, n)
     q = np.zeros((n_tiles, n_blocks, 32, WORDS[quant], 4), np.uint32)
     s = np.zeros((n_tiles, n_blocks, 32, scales.shape[-1]), np.float32)
-    for row in range(n_rows):
-        j, lane, odd = row % 32 // 8, row % 8 // 2, row % 2
-        place = 8 * j + 4 * odd + lane
-        for slot in range(4):
-            q[row // 32, :, place, :, slot] = quarters[row, :, slot ^ lane]
-        s[row // 32, :, place] = scales[row]
+    tile, place, lane = places(np.arange(n_rows))
+    for slot in range(4):
+        q[tile, :, place, :, slot] = quarters[np.arange(n_rows), :, slot ^ lane]
+    s[tile, :, place] = scales
     return q.reshape(-1), s.reshape(-1) if s.size else np.zeros(1, np.float32)
 
 

@@ -19,7 +19,7 @@ fn float_key(value: f32) -> u32 {
 }
 
 fn better(a: Best, b: Best) -> Best {
-  if (b.key > a.key || (b.key == a.key && b.index < a.index)) {
+  if (b.key > a.key || (b.key == a.key && b.key != 0u && b.index < a.index)) {
     return b;
   }
   return a;

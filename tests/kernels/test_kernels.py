@@ -42,12 +42,12 @@ def test_every_shader_compiles_in_naga(gpu, workgroup_size):
 def test_case_catches_a_wrong_value(gpu):
     """The control: a case whose expectation is off by more than its tolerance must fail."""
     case = next(c for c in CASES if c.id == "rms_norm-64")
-    data = asyncio.run(run_case(gpu, case, 64))
-    case.check(data)
-    wrong = bytearray(data)
+    results = asyncio.run(run_case(gpu, case, 64))
+    case.check(results)
+    wrong = bytearray(results["y"])
     wrong[3] ^= 0x80  # the sign of one value
-    with pytest.raises(AssertionError, match=r"rms_norm-64: 1 of 192 values are off; worst at \(0, 0\)"):
-        case.check(bytes(wrong))
+    with pytest.raises(AssertionError, match=r"rms_norm-64 y: 1 of 192 values are off; worst at \(0, 0\)"):
+        case.check({"y": bytes(wrong)})
 
 
 def test_every_variant_has_a_case():
@@ -59,6 +59,7 @@ def test_case_ids_are_unique_and_overrides_complete():
     for case in CASES:
         kernel = case.kernel(64)
         assert [b.name for b in kernel.bindings] == list(case.inputs) == list(case.op.buffers)
+        assert [b.name for b in kernel.bindings if b.access == "read_write"] == list(case.expect), case.id
 
 
 def test_every_kernel_file_is_a_kernel():

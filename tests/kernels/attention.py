@@ -1,0 +1,266 @@
+"""Cases of rope, the cache and attention, plain and in stretches."""
+
+import numpy as np
+from kernel_case import Expect, KernelCase
+from kernels.data import SHARERS, angles, both, f64, filled, padded, rng, rows, spiky, state, turned
+
+from pagelm.kernels import Variant
+from pagelm.program import Op
+
+ULP = 1.2e-7
+LOWEST = float(np.finfo(np.float32).min)
+
+
+def rope_cases() -> list[KernelCase]:
+    cases = []
+    for n_head, n_rot in ((1, 2), (3, 64), (9, 64), (5, 24)):
+        name = f"rope-{n_head}x{n_rot}"
+        n_tokens, n_past, n = 3, 5, n_head * n_rot
+        stride = padded(n)
+        x, turns = spiky(rng(name), n_tokens, n), angles(16, n_rot)
+        expect, size = np.zeros((2, n_tokens, stride))
+        expect[:, :n] = turned(x, turns[n_past : n_past + n_tokens])
+        size[:, :n] = both(np.abs(f64(x)))
+        inputs = {"angles": turns, "state": state(n_past, n_tokens), "x": rows(x, stride)}
+        overrides = {"N_HEAD": n_head, "N_ROT": n_rot, "STRIDE": stride}
+        op = Op("rope", Variant("rope"), tuple(inputs), overrides, invocations=n // 2)
+        outputs = {"x": Expect(expect, 3e-7 * size, "two products and a sum")}
+        cases.append(KernelCase(name, op, inputs, outputs, n_tokens))
+    return cases
+
+
+def kv_store_cases() -> list[KernelCase]:
+    n, n_ctx, n_tokens, n_past = 65, 8, 3, 6  # the third token is past the context: not stored
+    r = rng("kv_store")
+    new = {name: rows(spiky(r, n_tokens, n), 96) for name in "kv"}
+    cache = {f"{name}_cache": spiky(r, n_ctx, n) for name in "kv"}
+    outputs = {}
+    for name, before in cache.items():
+        expect = f64(before)
+        expect[6:8] = new[name[0]][:2, :n]
+        outputs[name] = Expect(expect, 0.0, "a copy")
+    inputs = {**new, "state": state(n_past, n_tokens), **cache}
+    overrides = {"N_EMBD_KV": n, "STRIDE": 96, "N_CTX": n_ctx}
+    op = Op("kv_store", Variant("kv_store"), tuple(inputs), overrides, invocations=n)
+    return [KernelCase("kv_store", op, inputs, outputs, n_tokens)]
+
+
+class Heads:
+    """Queries, a cache, and in float64 what attention makes of them; `visible` is the causal mask."""
+
+    def __init__(
+        self,
+        name: str,
+        n_head: int,
+        n_group: int,
+        n_rot: int,
+        n_past: int,
+        n_tokens: int,
+        n_ctx: int = 160,
+        rising: bool = False,
+    ) -> None:
+        r = rng("attention" + name)
+        self.n_past, self.n_tokens, self.n_ctx = n_past, n_tokens, n_ctx
+        self.n_head, self.n_group, self.n_rot = n_head, n_group, n_rot
+        n_kv = n_head // n_group * n_rot
+        self.q = r.standard_normal((n_tokens, n_head * n_rot)).astype(np.float32)
+        self.k, self.v = r.standard_normal((n_ctx, n_kv)).astype(np.float32), spiky(r, n_ctx, n_kv)
+        self.k.flat[r.integers(0, self.k.size, 5)] *= np.float32(20)
+        if rising:
+            self.q, self.k = np.abs(self.q), np.repeat(np.linspace(0, 1, n_ctx, dtype=np.float32), n_kv)
+            self.k = self.k.reshape(n_ctx, n_kv)
+        self.k[n_past + n_tokens :] = self.v[n_past + n_tokens :] = np.nan  # must not be read
+        self.visible = np.arange(n_ctx)[None, None] <= n_past + np.arange(n_tokens)[:, None, None]
+        self.scale = float(np.float32(n_rot**-0.5))
+        queries = f64(self.q).reshape(n_tokens, n_head, n_rot)
+        keys = self.by_head(self.k)
+        self.scores = np.einsum("thd,phd->thp", queries, keys) * self.scale
+        self.size = np.einsum("thd,phd->thp", np.abs(queries), np.abs(keys)) * self.scale
+        self.overrides = {"N_HEAD": n_head, "N_EMBD_HEAD": n_rot, "N_EMBD_KV": n_kv}
+        self.stride = padded(n_head * n_rot)
+
+    def by_head(self, cache: np.ndarray) -> np.ndarray:
+        """(n_ctx, n_head, n_rot), NaN as zero."""
+        heads = np.nan_to_num(f64(cache)).reshape(self.n_ctx, -1, self.n_rot)
+        return np.repeat(heads, self.n_group, axis=1)
+
+    def weighted(self, weights: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """(n_tokens, stride): for each query head the sum of values; weights (n_tokens, n_head, n_ctx)."""
+        sums = np.einsum("thp,phd->thd", weights, values).reshape(self.n_tokens, -1)
+        return np.pad(sums, ((0, 0), (0, self.stride - sums.shape[1])))
+
+
+def baseline_cases() -> list[KernelCase]:
+    cases = []
+    for n_head, n_group, n_rot, n_past, n_tokens in (
+        (1, 1, 4, 0, 1),
+        (4, 2, 64, 61, 5),
+        (9, 3, 64, 0, 4),
+        (6, 6, 32, 130, 2),
+    ):
+        shape = f"{n_head}/{n_group}x{n_rot}-past{n_past}+{n_tokens}"
+        of = Heads(shape, n_head, n_group, n_rot, n_past, n_tokens)
+        n_ctx, n_kv, now = of.n_ctx, n_past + n_tokens, state(n_past, n_tokens)
+        heads = {**of.overrides, "N_GROUP": n_group, "N_CTX": n_ctx}
+
+        before = filled(-7, n_tokens, n_head, n_ctx)
+        inputs = {"q": rows(of.q, of.stride), "k_cache": of.k, "state": now, "s": before}
+        op = Op(
+            "attn_scores",
+            Variant("attn_scores"),
+            tuple(inputs),
+            {**heads, "Q_STRIDE": of.stride, "SCALE": of.scale},
+            invocations=1,
+            per_position=1,
+            per_token=n_head,
+        )
+        allowed = np.where(of.visible, ULP * n_rot**0.5 * of.size + 1e-30, 0)
+        expect = Expect(
+            np.where(of.visible, of.scores, before), allowed, "1.2e-7 sqrt(N_EMBD_HEAD) sum |q k|"
+        )
+        cases.append(KernelCase(f"attn_scores-{shape}", op, inputs, {"s": expect}, n_tokens, n_kv))
+
+        r = rng("softmax" + shape)
+        scores = (6 * r.standard_normal((n_tokens, n_head, n_ctx))).astype(np.float32)
+        scores[0, 0, 0] = 80  # an outlier takes nearly all the weight
+        below = np.where(of.visible, f64(scores), -np.inf)
+        below -= below.max(-1, keepdims=True)
+        weights = np.exp(below) / np.exp(below).sum(-1, keepdims=True)
+        # below 2^-126 a device may flush to zero
+        allowed = np.where(of.visible, (4e-6 - 2e-6 * np.maximum(below, -1e3)) * weights + 1.2e-38, 0)
+        inputs = {"state": now, "s": scores}
+        overrides = {"N_HEAD": n_head, "N_CTX": n_ctx}
+        op = Op("softmax", Variant("softmax"), tuple(inputs), overrides, workgroups=1, per_token=n_head)
+        expect = Expect(np.where(of.visible, weights, scores), allowed, "exp: 3 + 2|x| ulp")
+        cases.append(KernelCase(f"softmax-{shape}", op, inputs, {"s": expect}, n_tokens))
+
+        # what lies past the mask must not be read
+        given = np.where(of.visible, weights, 9).astype(np.float32)
+        weights, values = np.where(of.visible, f64(given), 0), of.by_head(of.v)
+        inputs = {"s": given, "v_cache": of.v, "state": now, "y": filled(0, n_tokens, of.stride)}
+        overrides = {**heads, "Y_STRIDE": of.stride}
+        op = Op(
+            "attn_values", Variant("attn_values"), tuple(inputs), overrides, invocations=n_head * n_rot // 4
+        )
+        allowed = ULP * (n_kv**0.5 + 1) * of.weighted(weights, np.abs(values)) + 1e-30
+        expect = Expect(of.weighted(weights, values), allowed, "1.2e-7 sqrt(n) sum |s v|")
+        cases.append(KernelCase(f"attn_values-{shape}", op, inputs, {"y": expect}, n_tokens))
+    return cases
+
+
+def stretch_cases() -> list[KernelCase]:
+    cases = []
+    for share in SHARERS:
+        for tokens in (1, 2):
+            for n_head, n_group, n_rot, n_past, n_tokens, split in (
+                (9, 3, 64, 126, 5, 64),  # tokens of one tile on both sides of a stretch's end
+                (3, 3, 20, 0, 3, 64),
+                (5, 1, 4, 11, 9, 8),
+                (2, 1, 20, 0, 1, 4),
+                (6, 3, 20, 27, 3, 12),
+            ):
+                cases.append(stretch_case(share, tokens, n_head, n_group, n_rot, n_past, n_tokens, split))
+            cases.append(stretch_case(share, tokens, 4, 2, 16, 60, 4, 64, rising=True))
+    return cases
+
+
+def stretch_case(
+    share: str,
+    tokens: int,
+    n_head: int,
+    n_group: int,
+    n_rot: int,
+    n_past: int,
+    n_tokens: int,
+    split: int,
+    rising: bool = False,
+) -> KernelCase:
+    """`rising`: every position's score is above all before it, so that the sums are rescaled at each step."""
+    n_ctx, spare = n_past + n_tokens + 2 * split - 1, 4
+    name = f"attention-{share}-t{tokens}-{n_head}/{n_group}x{n_rot}-past{n_past}+{n_tokens}by{split}"
+    name += "-rising" * rising
+    of = Heads(name, n_head, n_group, n_rot, n_past, n_tokens, n_ctx, rising)
+    values, d_scores = of.by_head(of.v), ULP * (n_rot**0.5 + 1) * of.size
+    n_split, width = -(-n_ctx // split), n_head * n_rot
+    before = {
+        "o": filled(-9, n_tokens + spare, n_split, of.stride),
+        "ml": filled(-9, n_tokens + spare, n_split, n_head, 2),
+    }
+    expect = {out: f64(value) for out, value in before.items()}
+    allowed = {out: np.zeros(value.shape) for out, value in before.items()}
+    for t, j in np.ndindex(n_tokens, n_split):
+        start, end = j * split, min((j + 1) * split, n_past + t + 1)
+        if start >= end:  # written for the other tokens of the tile, if at all; attention_combine looks away
+            if start < n_past + min(t // tokens * tokens + tokens, n_tokens):
+                allowed["o"][t, j, :width] = allowed["ml"][t, j] = np.inf
+            continue
+        s, v, d = of.scores[t, :, start:end], values[start:end], d_scores[t, :, start:end]
+        m, d_m = s.max(1, keepdims=True), d.max(1, keepdims=True)
+        e = np.exp(s - m)
+        slack = e * (ULP * (split**0.5 + 4 + 2 * (m - s)) + np.expm1(d + d_m)) + 1e-37
+        expect["o"][t, j, :width] = np.einsum("hp,phd->hd", e, v).ravel()
+        allowed["o"][t, j, :width] = np.einsum("hp,phd->hd", slack, np.abs(v)).ravel()
+        expect["ml"][t, j] = np.stack([m[:, 0], e.sum(1)], -1)
+        allowed["ml"][t, j] = np.stack([d_m[:, 0], slack.sum(1)], -1)
+    inputs = {"q": rows(of.q, of.stride), "k_cache": of.k, "v_cache": of.v, "now": state(n_past, n_tokens)}
+    inputs |= before
+    vectors = -(-n_rot // 4 // SHARERS[share])
+    heads = 1 if share == "alone" and tokens > 1 else n_group  # as the default model's program asks for
+    op = Op(
+        "attention",
+        Variant("attention", share=share, tile=(("G", heads), ("T", tokens), ("D", vectors))),
+        tuple(inputs),
+        {
+            **of.overrides,
+            "N_GROUP": n_group,
+            "Q_STRIDE": of.stride,
+            "SPLIT": split,
+            "N_SPLIT": n_split,
+            "SCALE": of.scale,
+        },
+        invocations=SHARERS[share] * n_head // heads,
+        per_position=split,
+    )
+    why = "relative 1.2e-7 (sqrt(SPLIT) + 4 + 2 (m - s)), and what the scores are off by"
+    outputs = {out: Expect(expect[out], allowed[out], why) for out in before}
+    return KernelCase(name, op, inputs, outputs, n_tokens + spare, n_ctx)
+
+
+def combine_cases() -> list[KernelCase]:
+    cases = []
+    for n_head, n_rot, n_past, n_tokens, split, n_split in (
+        (1, 4, 0, 1, 64, 1),
+        (9, 64, 126, 5, 64, 3),  # the third token is the first to see the third stretch
+        (3, 20, 57, 6, 8, 8),
+        (2, 64, 31, 1, 4, 32),
+    ):
+        name = f"attention_combine-{n_head}x{n_rot}-past{n_past}+{n_tokens}by{split}"
+        r = rng(name)
+        stride, width = padded(n_head * n_rot), n_head * n_rot
+        o = spiky(r, n_tokens, n_split, stride)
+        ml = np.empty((n_tokens, n_split, n_head, 2), np.float32)
+        ml[..., 0] = 3 * r.standard_normal(ml.shape[:-1])
+        ml[..., 1] = 1 + (split - 1) * r.random(ml.shape[:-1])
+        ml[-1, 0, -1, 0] = 80  # an outlier takes nearly all the weight
+        before = filled(-9, n_tokens + 1, stride)
+        expect, allowed = f64(before), np.zeros(before.shape)
+        for t in range(n_tokens):
+            n = (n_past + t) // split + 1
+            o[t, n:] = ml[t, n:] = np.nan  # stretches that this token does not see
+            m, sums = f64(ml[t, :n, :, :1]), f64(ml[t, :n, :, 1:])
+            weight = np.exp(m - m.max(0))
+            parts = f64(o[t, :n, :width]).reshape(n, n_head, n_rot)
+            total = (weight * sums).sum(0)
+            expect[t, :width] = ((weight * parts).sum(0) / total).ravel()
+            allowed[t, :width] = ULP * (n_split + 4) * (np.abs(parts).sum(0) / total).ravel()
+        inputs = {"o": o, "ml": ml, "now": state(n_past, n_tokens), "y": before}
+        op = Op(
+            "combine",
+            Variant("attention_combine"),
+            tuple(inputs),
+            {"N_HEAD": n_head, "N_EMBD_HEAD": n_rot, "Q_STRIDE": stride, "SPLIT": split, "N_SPLIT": n_split},
+            invocations=width // 4,
+        )
+        outputs = {"y": Expect(expect, allowed, "1.2e-7 (N_SPLIT + 4) sum |o_i| / l")}
+        cases.append(KernelCase(name, op, inputs, outputs, n_tokens + 1))
+    return cases

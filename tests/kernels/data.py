@@ -1,0 +1,162 @@
+"""What the case tables share: numbers that are hard on a kernel, and matrices with what they stand for.
+
+Truth is numpy in float64 and, for tensor types, the `gguf` package. Expected values never come from pagelm.
+"""
+
+from dataclasses import dataclass
+from itertools import product
+
+import gguf
+import numpy as np
+from tiles import tiled
+
+EPS32 = 2.0**-23  # one ulp of 1.0
+QUANTS = ("F32", "F16", "Q4_0", "Q4_1", "Q8_0")
+SHARERS = {"alone": 1, "quad": 4}
+Tile = tuple[int, int]  # pairs of rows, tokens
+TILES: tuple[Tile, ...] = ((2, 1), (4, 1), (4, 8))
+ALL = list(product(QUANTS, SHARERS, TILES))
+
+
+def rng(name: str) -> np.random.Generator:
+    """A generator of its own for each case, so that adding one leaves the others as they are."""
+    return np.random.default_rng(list(name.encode()))
+
+
+def spiky(r: np.random.Generator, *shape: int) -> np.ndarray:
+    """Normal values with a few outliers of 1e3 to 1e4: near-uniform input hides errors."""
+    x = r.standard_normal(shape).astype(np.float32)
+    x.flat[r.integers(0, x.size, max(1, x.size // 97))] *= np.float32(3000)
+    return x
+
+
+def padded(n: int) -> int:
+    return -(-n // 32) * 32
+
+
+def rows(x: np.ndarray, stride: int) -> np.ndarray:
+    """Rows of `x` at a stride, the rest zero."""
+    out = np.zeros((x.shape[0], stride), np.float32)
+    out[:, : x.shape[1]] = x
+    return out
+
+
+def filled(value: float, *shape: int) -> np.ndarray:
+    """A buffer whose values show where nothing was written."""
+    return np.full(shape, value, np.float32)
+
+
+def state(n_past: int, n_tokens: int, tokens: list[int] | None = None) -> np.ndarray:
+    return np.array([n_past, n_tokens, 77, 0, *(tokens or [0] * max(1, n_tokens))], np.uint32)
+
+
+def f64(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float64)
+
+
+def unrolled(tile: Tile) -> tuple[tuple[str, int], ...]:
+    return (("P", tile[0]), ("T", tile[1]))
+
+
+# ---- matrices ----
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A matrix as the file has it, and the values it stands for."""
+
+    quant: str
+    raw: np.ndarray  # (rows, bytes)
+    values: np.ndarray  # (rows, n_in) float64, by the gguf package
+
+    def __getitem__(self, part: slice) -> "Weights":
+        return Weights(self.quant, self.raw[part], self.values[part])
+
+    @property
+    def tiles(self) -> dict[str, np.ndarray]:
+        """The inputs `q` and `s` of a kernel."""
+        return dict(zip("qs", tiled(self.quant, self.raw.ravel(), *self.values.shape), strict=True))
+
+    @property
+    def spread(self) -> np.ndarray:
+        """Per weight, the size of the numbers that it is put together from: rounding is relative to it.
+
+        The kernels add up d q x and bring zero points and minima in once for 32 weights, so what is rounded
+        is as large as the largest quant, however small the weight.
+        """
+        if not self.quant.startswith("Q"):
+            return np.abs(self.values)
+        halves = 2 if self.quant == "Q4_1" else 1
+        blocks = self.raw.reshape(len(self.raw), self.values.shape[1] // 32, -1)[:, :, : 2 * halves]
+        scales = np.abs(f64(blocks.copy().view(np.float16)))
+        size = (255 if self.quant == "Q8_0" else 16) * scales[..., 0]
+        return np.repeat(size + scales[..., 1] if halves == 2 else size, 32, axis=1)
+
+    def products(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """x Wᵀ, and the size of what was added up for it, both (tokens, rows)."""
+        return f64(x) @ self.values.T, np.abs(f64(x)) @ self.spread.T
+
+
+def from_raw(quant: str, raw: np.ndarray) -> Weights:
+    kind = gguf.GGMLQuantizationType[quant]
+    data = raw.view({"F32": np.float32, "F16": np.float16}.get(quant, np.uint8))
+    return Weights(quant, raw, f64(gguf.quants.dequantize(data, kind)))
+
+
+def quantised(quant: str, weights: np.ndarray) -> Weights:
+    kind = gguf.GGMLQuantizationType[quant]
+    w = weights.astype(np.float32)
+    data = {"F32": lambda: w, "F16": lambda: w.astype(np.float16)}.get(
+        quant, lambda: gguf.quants.quantize(w, kind)
+    )()
+    return from_raw(quant, data.view(np.uint8).reshape(len(w), -1))
+
+
+def adversarial(quant: str, r: np.random.Generator, n_rows: int, n_in: int) -> np.ndarray:
+    """Rows of the file: blocks with zero, tiny (subnormal), negative and extreme scales, all-zero and all-one
+    bits; of plain types any bits that are numbers."""
+    size, nbytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[quant]]
+    n = n_rows * n_in // size
+    blocks = r.integers(0, 256, (n, nbytes), dtype=np.uint8)
+    if size == 1:
+        blocks[:, -1] &= 0xBF  # no exponent of ones
+    else:
+        scales = np.array([0.0, -0.0, 6e-8, -6e-5, 1.0, -1.0, 1000.0, -60000.0], np.float16)
+        halves = 2 if quant == "Q4_1" else 1
+        blocks[:, : 2 * halves] = r.choice(scales, n * halves).view(np.uint8).reshape(n, -1)
+        blocks[1 % n, 2 * halves :] = 0
+        blocks[2 % n, 2 * halves :] = 255
+    return blocks.reshape(n_rows, -1)
+
+
+def integers(quant: str, r: np.random.Generator, n_rows: int, n_in: int) -> Weights:
+    """Small integers that every type holds exactly: sums of their products do not depend on the order."""
+    low, high = {"Q4_0": (-8, 7), "Q4_1": (0, 15), "Q8_0": (-127, 127)}.get(quant, (-9, 9))
+    w = r.integers(low, high + 1, (n_rows, n_in))
+    w[:, ::32] = high if quant == "Q8_0" else low  # makes the scale of a block 1
+    w[:, 1::32] = high
+    made = quantised(quant, w)
+    assert (made.values == w).all()
+    return made
+
+
+# ---- rope ----
+
+
+def angles(n_ctx: int, n_rot: int) -> np.ndarray:
+    """(n_ctx, n_rot / 2, 2): cos and sin."""
+    theta = np.arange(n_ctx)[:, None] * 10000.0 ** (-2 * np.arange(n_rot // 2) / n_rot)
+    return np.stack([np.cos(theta), np.sin(theta)], -1).astype(np.float32)
+
+
+def turned(x: np.ndarray, turns: np.ndarray) -> np.ndarray:
+    """Rows of heads, each pair turned by its angle: x (tokens, n), turns (tokens, n_rot / 2, 2)."""
+    pairs = f64(x).reshape(len(x), -1, turns.shape[1], 2)
+    c, s = (f64(turns[:, None, :, i]) for i in (0, 1))
+    a, b = pairs[..., 0], pairs[..., 1]
+    return np.stack([a * c - b * s, a * s + b * c], -1).reshape(x.shape)
+
+
+def both(size: np.ndarray) -> np.ndarray:
+    """For each of a pair, the sum over both."""
+    return np.repeat(size.reshape(len(size), -1, 2).sum(-1), 2, axis=1)

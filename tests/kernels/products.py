@@ -1,0 +1,345 @@
+"""Cases of the kernels that multiply with tiled matrices, plain and fused."""
+
+import numpy as np
+from kernel_case import Expect, KernelCase
+from kernels.data import (
+    ALL,
+    QUANTS,
+    SHARERS,
+    Tile,
+    Weights,
+    adversarial,
+    angles,
+    both,
+    f64,
+    filled,
+    from_raw,
+    padded,
+    quantised,
+    rng,
+    rows,
+    spiky,
+    state,
+    turned,
+    unrolled,
+)
+
+from pagelm.kernels import Variant
+from pagelm.program import Op
+
+ULP = 1.2e-7
+EPS = 1e-5
+SPARE = 4  # tokens that buffers and grid have room for, past those of the pass
+THOROUGH = "Q4_1"  # gets all shapes; they are handled alike for all types
+
+
+def product_op(
+    kernel: str,
+    w: Weights,
+    share: str,
+    tile: Tile,
+    buffers: list[str],
+    per_token: int = 1,
+    **overrides: float,
+) -> Op:
+    n_in = w.values.shape[1]
+    shape = {"N_BLOCKS": padded(n_in) // 32, "X_STRIDE": padded(n_in), **overrides}
+    n_rows = padded(int(shape["N_ROWS"]))
+    return Op(
+        kernel,
+        Variant(kernel, w.quant, share, unrolled(tile)),
+        tuple(buffers),
+        shape,
+        invocations=n_rows // (2 * tile[0]),
+        per_token=per_token,
+    )
+
+
+def blocky(quant: str, n_in: int) -> int:
+    """`n_in`, made odd for types without blocks."""
+    return n_in if quant.startswith("Q") else n_in - 13
+
+
+# ---- matmul ----
+
+
+def matmul_cases() -> list[KernelCase]:
+    cases = []
+    for quant, share, tile in ALL:
+        shapes = [(67, blocky(quant, 160), 5)]
+        if quant == THOROUGH:
+            shapes += [(1, 32, 1), (5, 64, 3), (64, 96, 4), (257, 64, 2)]
+        if quant == "F16" and share == "alone":
+            shapes += [(9, 50, 3), (6, 1, 2)]
+        for n_rows, n_in, n_tokens in shapes:
+            name = f"matmul-{quant.lower()}-{share}-p{tile[0]}t{tile[1]}-{n_rows}x{n_in}x{n_tokens}"
+            r = rng(name)
+            w = spiky(r, n_rows, n_in)
+            w[0] = 0  # a zero row: zero scale
+            cases.append(matmul_case(name, quantised(quant, w), share, tile, spiky(r, n_tokens, n_in)))
+    for quant in QUANTS[2:]:
+        name = f"matmul-{quant.lower()}-adversarial"
+        r = rng(name)
+        w = from_raw(quant, adversarial(quant, r, 16, 64))
+        cases.append(matmul_case(name, w, "alone", (4, 1), r.standard_normal((2, 64)).astype(np.float32)))
+    # a slab in the middle of a matrix writes its own rows only; rows that alternate write one of two results;
+    # a tensor that starts in the middle of a slab
+    r = rng("matmul-part")
+    w, x = quantised("Q4_1", r.standard_normal((70, 64))), spiky(r, 2, 64)
+    cases.append(matmul_case("matmul-slab", w[:6], "alone", (4, 1), x, ROW0=32, Y_STRIDE=64))
+    cases.append(matmul_case("matmul-first", w, "quad", (4, 1), x, FIRST=32))
+    for phase in (0, 1):
+        cases.append(matmul_case(f"matmul-phase{phase}", w[:6], "quad", (4, 8), x, STEP=2, PHASE=phase))
+        more = {"STEP": 2, "PHASE": phase, "FIRST": 32, "ROW0": 96, "Y_STRIDE": 70}
+        cases.append(matmul_case(f"matmul-phase{phase}-first", w, "alone", (4, 1), x, **more))
+    return cases
+
+
+def matmul_case(name: str, whole: Weights, share: str, tile: Tile, x: np.ndarray, **more: int) -> KernelCase:
+    w = whole[more.get("FIRST", 0) :]
+    (n_rows, n_in), n_tokens, step = w.values.shape, len(x), more.get("STEP", 1)
+    part, out = slice(more.get("PHASE", 0), None, step), slice(more.get("ROW0", 0) // step, None)
+    before = filled(-9, n_tokens + SPARE, more.setdefault("Y_STRIDE", n_rows + 3))
+    expect, tolerance = f64(before), np.zeros(before.shape)
+    y, size = (of[:, part] for of in w.products(x))
+    expect[:n_tokens, out][:, : y.shape[1]] = y
+    tolerance[:n_tokens, out][:, : y.shape[1]] = ULP * (n_in**0.5 + 8) * size + 1e-30
+    inputs = {**whole.tiles, "x": rows(x, padded(n_in)), "state": state(4, n_tokens), "y": before}
+    op = product_op("matmul", w, share, tile, list(inputs), N_ROWS=n_rows, **more)
+    why = "1.2e-7 (sqrt(N_IN) + 8) sum spread |x|"
+    return KernelCase(name, op, inputs, {"y": Expect(expect, tolerance, why)}, n_tokens + SPARE)
+
+
+# ---- with the norm before them ----
+
+
+class Normed:
+    """Rows of activations with the partial sums of squares that a kernel scales them by; one row is zero."""
+
+    def __init__(self, r: np.random.Generator, n_tokens: int, n_in: int, share: str, tile: Tile) -> None:
+        self.h = spiky(r, n_tokens, n_in)
+        n_partials = padded(n_in) // (2 * tile[0] * SHARERS[share])
+        self.partials = (9 * n_in / n_partials * r.random((n_tokens, n_partials))).astype(np.float32)
+        if n_tokens > 1:
+            self.h[1] = self.partials[1] = 0
+        self.scale = 1 / np.sqrt(f64(self.partials).sum(1, keepdims=True) / n_in + np.float32(EPS))
+        self.overrides = {"N_EMBD": n_in, "N_PARTIALS": n_partials, "EPS": EPS}
+        self.inputs = {"x": rows(self.h, padded(n_in)), "partials": self.partials}
+
+    def products(self, w: Weights) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of (W h) * scale, and the tolerance of each."""
+        y, size = (of * self.scale for of in w.products(self.h))
+        return y, ULP * (self.h.shape[1] ** 0.5 + 12) * size + 1e-30
+
+
+def qkv_cases() -> list[KernelCase]:
+    cases = []
+    for quant, share, tile in ALL:
+        name = f"qkv-{quant.lower()}-{share}-p{tile[0]}t{tile[1]}"
+        cases.append(qkv_case(name + "-3/1x20", quant, share, tile, (3, 1, 20), blocky(quant, 96)))
+        if quant == THOROUGH:
+            # the last token is past the context: not stored
+            cases.append(qkv_case(name + "-9/3x64", quant, share, tile, (9, 3, 64), 64, n_past=12))
+            # a second matrix of the group
+            cases.append(qkv_case(name + "-4/2x4", quant, share, tile, (4, 2, 4), 32, row0=32))
+    for row0, end in ((0, 32), (32, 96), (96, None)):
+        name = f"qkv-slab{row0}"
+        cases.append(qkv_case(name, "Q8_0", "quad", (4, 8), (3, 1, 20), 32, row0=row0, end=end))
+    return cases
+
+
+def qkv_case(
+    name: str,
+    quant: str,
+    share: str,
+    tile: Tile,
+    heads: tuple[int, int, int],
+    n_in: int,
+    n_past: int = 3,
+    row0: int = 0,
+    end: int | None = None,
+) -> KernelCase:
+    """`row0` … `end` are the rows of this slab, of q, k and v, each padded to 32 with rows of no meaning."""
+    n_tokens, n_ctx, (n_head, n_head_kv, n_rot) = 5, 16, heads
+    r = rng(name)
+    sizes = {"q_out": n_head * n_rot, "k_cache": n_head_kv * n_rot, "v_cache": n_head_kv * n_rot}
+    starts = {"q_out": 0, "k_cache": padded(sizes["q_out"])}
+    starts["v_cache"] = starts["k_cache"] + padded(sizes["k_cache"])
+    end = end or starts["v_cache"] + sizes["v_cache"]
+    whole = quantised(quant, spiky(r, padded(starts["v_cache"] + sizes["v_cache"]), n_in))
+    norm, turns = Normed(r, n_tokens, n_in, share, tile), angles(n_ctx + 1, n_rot)
+    y, tolerance = norm.products(whole)
+    tolerance = both(tolerance)
+    before = {
+        "q_out": filled(-9, n_tokens + SPARE, padded(sizes["q_out"])),
+        "k_cache": spiky(r, n_ctx + 1, sizes["k_cache"]),
+        "v_cache": spiky(r, n_ctx + 1, sizes["v_cache"]),
+    }
+    n_stored = min(n_tokens, n_ctx - n_past)
+    expect = {}
+    for out, start in starts.items():
+        values, allowed = f64(before[out]), np.zeros(before[out].shape)
+        a, b = max(start, row0), min(start + sizes[out], end)
+        if a < b:
+            section = y[:n_stored, start : start + sizes[out]]
+            if out != "v_cache":
+                section = turned(section, turns[n_past : n_past + n_stored])
+            first = 0 if out == "q_out" else n_past
+            there = slice(first, first + n_stored), slice(a - start, b - start)
+            values[there] = section[:, there[1]]
+            allowed[there] = tolerance[:n_stored, a:b]
+        expect[out] = Expect(
+            values, allowed, "1.2e-7 (sqrt(N_EMBD) + 12) rms scale * sum spread |h| of a pair"
+        )
+    inputs = {
+        **whole[row0 : padded(end)].tiles,
+        **norm.inputs,
+        "angles": turns,
+        "now": state(n_past, n_tokens),
+    }
+    inputs |= before
+    overrides = {
+        "N_ROWS": end - row0,
+        "ROW0": row0,
+        "N_EMBD_Q": sizes["q_out"],
+        "N_EMBD_KV": sizes["k_cache"],
+        "Q_STRIDE": padded(sizes["q_out"]),
+        "N_ROT": n_rot,
+        "N_CTX": n_ctx,
+    }
+    op = product_op("qkv", whole, share, tile, list(inputs), **norm.overrides, **overrides)
+    return KernelCase(name, op, inputs, expect, n_tokens + SPARE)
+
+
+def gate_up_cases() -> list[KernelCase]:
+    cases = []
+    for quant, share, tile in ALL:
+        name = f"gate_up-{quant.lower()}-{share}-p{tile[0]}t{tile[1]}"
+        cases.append(gate_up_case(name + "-34", quant, share, tile, 34, blocky(quant, 64)))
+        if quant == THOROUGH:
+            cases.append(gate_up_case(name + "-129", quant, share, tile, 129, 32))
+    cases.append(gate_up_case("gate_up-slab", "Q4_0", "quad", (4, 8), 50, 64, row0=32, end=96))
+    return cases
+
+
+def gate_up_case(
+    name: str,
+    quant: str,
+    share: str,
+    tile: Tile,
+    n_ff: int,
+    n_in: int,
+    row0: int = 0,
+    end: int | None = None,
+) -> KernelCase:
+    n_tokens, end = 6, end or 2 * n_ff
+    r = rng(name)
+    norm = Normed(r, n_tokens, n_in, share, tile)
+    w = spiky(r, padded(2 * n_ff), n_in)
+    gates = (norm.h[0] @ w[: 2 * n_ff : 2].T * norm.scale[0]).astype(np.float32)
+    for i, gate in enumerate((88, -88, -200, 300, 0), 16):
+        w[2 * i] *= gate / gates[i]
+    whole = quantised(quant, w)
+    assert np.isfinite(whole.values).all()
+    y, allowed = norm.products(whole)
+    part = slice(row0 // 2, end // 2)
+    gate, up = (y[:, i::2][:, part] for i in (0, 1))
+    d_gate, d_up = (allowed[:, i::2][:, part] for i in (0, 1))
+    before = filled(-9, n_tokens + SPARE, padded(n_ff))
+    expect, tolerance = f64(before), np.zeros(before.shape)
+    there = slice(0, n_tokens), part
+    silu = gate * sigmoid(gate)
+    # the steepest slope of x / (1 + exp(-x)) near here, and 1.1 at most
+    slope = np.minimum(1.1, sigmoid(gate + d_gate) * (1 + np.abs(gate) + d_gate))
+    own = (4 + 2 * np.minimum(np.abs(gate), 80)) * ULP + 6e-7  # 80: where the kernel cuts off
+    expect[there] = silu * up
+    tolerance[there] = own * np.abs(silu * up) + slope * d_gate * (np.abs(up) + d_up) + np.abs(silu) * d_up
+    tolerance[there] += 2e-35 * np.abs(gate * up)  # exp(-80)
+    inputs = {**whole[row0 : padded(end)].tiles, **norm.inputs, "now": state(3, n_tokens), "y": before}
+    op = product_op(
+        "gate_up",
+        whole,
+        share,
+        tile,
+        list(inputs),
+        N_ROWS=end - row0,
+        ROW0=row0,
+        Y_STRIDE=padded(n_ff),
+        **norm.overrides,
+    )
+    why = "relative (4 + 2 |gate|) 1.2e-7 + 6e-7, and what gate and up are off by"
+    return KernelCase(name, op, inputs, {"y": Expect(expect, tolerance, why)}, n_tokens + SPARE)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(np.minimum(-x, 700)))
+
+
+# ---- with the residual sum after them ----
+
+
+def project_cases() -> list[KernelCase]:
+    cases = []
+    for quant, share, tile in ALL:
+        name = f"project-{quant.lower()}-{share}-p{tile[0]}t{tile[1]}"
+        cases.append(project_case(name + "-50", quant, share, tile, 50, blocky(quant, 96)))
+        if quant == THOROUGH:
+            cases.append(project_case(name + "-260", quant, share, tile, 260, 32))
+    for share in SHARERS:
+        cases.append(project_case(f"project-{share}-slab", "Q8_0", share, 4, 100, 64, row0=32, end=64))
+        cases.append(project_case(f"project-{share}-rest", "Q8_0", share, 1, 100, 64, row0=64))
+    return cases
+
+
+def project_case(
+    name: str,
+    quant: str,
+    share: str,
+    tile: Tile,
+    n_out: int,
+    n_in: int,
+    row0: int = 0,
+    end: int | None = None,
+) -> KernelCase:
+    n_tokens, end, stride = 5, end or n_out, padded(n_out)
+    n_partials = stride // (2 * tile[0] * SHARERS[share])
+    r = rng(name)
+    whole = quantised(quant, spiky(r, stride, n_in))
+    y = spiky(r, n_tokens, n_in)
+    y[2] = 0
+    gain = (1 + 0.1 * r.standard_normal(n_out)).astype(np.float32)
+    before = {
+        "h": filled(-9, n_tokens + SPARE, stride),
+        "partials": filled(-9, n_tokens + SPARE, n_partials),
+        "residual": spiky(r, n_tokens + SPARE, stride),
+    }
+    part = slice(row0, end)
+    there = slice(0, n_tokens), part
+    product, size = (of[:, part] for of in whole.products(y))
+    x = f64(before["residual"])[there] + product
+    d_x = ULP * (n_in**0.5 + 8) * size + 6e-8 * np.abs(x)
+    h = x * f64(gain[part])
+    d_h = d_x * np.abs(f64(gain[part])) + 6e-8 * np.abs(h)
+    row = np.arange(row0, end)
+    height, parts = 8 * tile[0], 4 // SHARERS[share]  # rows of a quad, its partial sums
+    sums = row // height * parts + (row % 8 // 2 if parts > 1 else 0)  # which one a row belongs to
+    expect = {name: f64(value) for name, value in before.items()}
+    allowed = {name: np.zeros(value.shape) for name, value in before.items()}
+    expect["residual"][there], allowed["residual"][there] = x, d_x
+    expect["h"][there], allowed["h"][there] = h, d_h
+    for i in range(row0 // height * parts, padded(end) // height * parts):
+        of = sums == i  # none, perhaps: the sum is 0
+        squares = (x[:, of] ** 2).sum(1)
+        expect["partials"][:n_tokens, i] = squares
+        allowed["partials"][:n_tokens, i] = (d_x * (2 * np.abs(x) + d_x))[:, of].sum(1) + 1e-6 * squares
+    whys = {
+        "h": "relative 6e-8 more than x",
+        "partials": "relative 1e-6, and what x is off by",
+        "residual": "1.2e-7 (sqrt(N_IN) + 8) sum spread |y| + 6e-8 |x|",
+    }
+    inputs = {**whole[row0 : padded(end)].tiles, "x": rows(y, padded(n_in)), "norm": gain}
+    inputs |= {"now": state(3, n_tokens), **before}
+    overrides = {"N_ROWS": end - row0, "ROW0": row0, "STRIDE": stride, "N_PARTIALS": n_partials}
+    op = product_op("project", whole, share, tile, list(inputs), **overrides)
+    outputs = {out: Expect(expect[out], allowed[out], why) for out, why in whys.items()}
+    return KernelCase(name, op, inputs, outputs, n_tokens + SPARE)
