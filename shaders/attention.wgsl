@@ -6,7 +6,8 @@
 // grid    x, y: ceil(SHARERS * N_HEAD / G * stretches / WG) workgroups, folded; z: ceil(n_tokens / T)
 // tile    G query heads of one kv head x T tokens per invocation, D vectors of 4 of a head in each of the SHARERS
 // uses    lib/now.wgsl lib/grid.wgsl share/<S>.wgsl
-// error   relative to sum_p |weight v|: 1.2e-7 * (sqrt(SPLIT) + 4 + 2 (m - s)), + what the scores leave
+// error   relative to sum_p |weight v|: 1.2e-7 * (sqrt(SPLIT) + 4 + 4 r + 2 (m - s)), + what the scores leave;
+//         r: how often a larger score comes later, for then the sums are multiplied by an exp of 3 + 2|x| ulp
 // source  Dao et al. 2022, arXiv:2205.14135
 override N_HEAD: u32;          // query heads
 override N_GROUP: u32 = {G}u;  // query heads of one kv head, a multiple of G

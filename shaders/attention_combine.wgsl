@@ -3,7 +3,7 @@
 // shapes  o (n_tokens, N_SPLIT, Q_STRIDE)   ml (n_tokens, N_SPLIT, N_HEAD) pairs   y (n_tokens, Q_STRIDE)   all f32
 // grid    x, y: ceil(N_HEAD * N_EMBD_HEAD / 4 / WG) workgroups, folded; z: one per token
 // uses    lib/now.wgsl lib/grid.wgsl
-// error   relative to sum_i |o_i|: 1.2e-7 * (N_SPLIT + 4)
+// error   1.2e-7 * (N_SPLIT + 4) * sum_i |o_i| / sum_i exp(m_i - m) l_i
 // source  Dao et al. 2023, flash-decoding
 override N_HEAD: u32;          // query heads
 override N_EMBD_HEAD: u32;     // elements of a head, a multiple of 4
