@@ -277,7 +277,7 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: 
     yield from product(
         "output", "logits", output, ("h", "partials", "state", "best", "logits"), norm, per_token=0
     )
-    yield _argmax(math.ceil(hp.n_vocab / (8 * pairs[1])) * 4)
+    yield _argmax(padded(hp.n_vocab) // (2 * pairs[1]))
 
 
 def baseline(hp: HParams, matrices: Matrices, *, n_ctx: int) -> list[Op]:

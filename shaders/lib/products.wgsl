@@ -15,15 +15,16 @@ struct Work {
   lane: u32,  // 0…3
   row: u32,   // its first row, counted from the start of the whole matrix
   unit: u32,  // which group of 8 P rows of the whole matrix
-  live: bool,
+  live: bool,  // false past the last tile
 }
 
 fn work_of(invocation: u32) -> Work {
+  let end = (N_ROWS + 31u) / 32u * 32u;  // rows past the last in its tile are zero; their sums are stored as such
   let wanted = invocation / 4u * (8u * {P}u);
-  let first = min(wanted, (N_ROWS + 31u) / 32u * 32u - 8u * {P}u);
+  let first = min(wanted, end - 8u * {P}u);
   let lane = invocation % 4u;
   let cell = (FIRST + first) / 32u * (N_BLOCKS * 32u) + first % 32u + lane;
-  return Work(cell, lane, ROW0 + first + 2u * lane, (ROW0 + first) / (8u * {P}u), wanted < N_ROWS);
+  return Work(cell, lane, ROW0 + first + 2u * lane, (ROW0 + first) / (8u * {P}u), wanted < end);
 }
 
 fn product(w: Cell, z: Activations) -> f32 {

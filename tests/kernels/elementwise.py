@@ -2,7 +2,20 @@
 
 import numpy as np
 from kernel_case import Expect, KernelCase
-from kernels.data import EPS32, QUANTS, Weights, f64, filled, padded, quantised, rng, rows, spiky, state
+from kernels.data import (
+    EPS32,
+    QUANTS,
+    SHARERS,
+    Weights,
+    f64,
+    filled,
+    padded,
+    quantised,
+    rng,
+    rows,
+    spiky,
+    state,
+)
 
 from pagelm.kernels import Variant
 from pagelm.program import Op
@@ -94,4 +107,17 @@ def elementwise_cases() -> list[KernelCase]:
         inputs = {"x": x, "state": state(9, 2), "y": filled(0, 1, n)}
         op = Op("last_row", Variant("last_row"), tuple(inputs), {"STRIDE": n}, invocations=n, per_token=0)
         cases.append(KernelCase(f"last_row-{n}", op, inputs, {"y": Expect(f64(x[1:2]), 0.0, "a copy")}, 3))
+    return cases
+
+
+def share_cases() -> list[KernelCase]:
+    cases = []
+    for share in SHARERS:
+        name = f"share_test-{share}"
+        x = rng(name).standard_normal((64, 2, 4, 4)).astype(np.float32)  # row, half, quarter, element
+        i, slot = np.ogrid[:256, :4]
+        expect = x[i // 4, :, slot ^ i % 4].reshape(256, 32)
+        inputs = {"x": x, "y": filled(-9, 256, 32)}
+        op = Op("share_test", Variant("share_test", share=share), tuple(inputs), invocations=256)
+        cases.append(KernelCase(name, op, inputs, {"y": Expect(f64(expect), 0.0, "a copy")}))
     return cases

@@ -31,7 +31,7 @@ def logits_cases() -> list[KernelCase]:
     for quant, share, tile in ALL:
         if tile[1] == 1:
             name = f"logits-{quant.lower()}-{share}-p{tile[0]}"
-            r = rng(name + "2")  # see check_margin
+            r = rng(name + "32")  # see check_margin
             w = quantised(quant, spiky(r, 288, blocky(quant, 96)))
             cases.append(logits_case(name, w, share, tile, 261, 3))
 

@@ -286,8 +286,8 @@ def project_cases() -> list[KernelCase]:
         if quant == THOROUGH:
             cases.append(project_case(name + "-260", quant, share, tile, 260, 32))
     for share in SHARERS:
-        cases.append(project_case(f"project-{share}-slab", "Q8_0", share, 4, 100, 64, row0=32, end=64))
-        cases.append(project_case(f"project-{share}-rest", "Q8_0", share, 1, 100, 64, row0=64))
+        cases.append(project_case(f"project-{share}-slab", "Q8_0", share, (4, 8), 100, 64, row0=32, end=64))
+        cases.append(project_case(f"project-{share}-rest", "Q8_0", share, (4, 1), 100, 64, row0=64))
     return cases
 
 
