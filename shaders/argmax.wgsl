@@ -8,7 +8,7 @@
 override N_PART: u32;          // partial maxima
 override WG: u32 = 64u;        // power of two
 @group(0) @binding(0) var<storage, read>       x: array<vec2u>;         // (N_PART)
-@group(0) @binding(1) var<storage, read_write> state: State;
+@group(0) @binding(1) var<storage, read_write> state: State;            // next, tokens[0], n_past, n_tokens
 
 @compute @workgroup_size(WG)
 fn main(@builtin(local_invocation_index) lane: u32) {

@@ -14,8 +14,8 @@ struct Piece {
   n_in: u32,    // row length, elements
   row_bytes: u32,
 }
-@group(0) @binding(0) var<storage, read>       raw: array<u32>;
-@group(0) @binding(1) var<storage, read>       piece: Piece;
+@group(0) @binding(0) var<storage, read>       raw: array<u32>;    // rows as the file has them
+@group(0) @binding(1) var<storage, read>       piece: Piece;       // which they are
 @group(0) @binding(2) var<storage, read_write> q: array<u32>;      // tiles
 
 @compute @workgroup_size(WG)

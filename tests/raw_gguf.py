@@ -9,7 +9,7 @@ from typing import Any
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STR, ARR, U64, I64, F64 = range(13)
 CODES = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", U64: "Q", I64: "q", F64: "d"}
-T_F32, T_F16, T_Q4_0, T_Q8_0 = 0, 1, 2, 8
+T_F32, T_F16, T_Q4_0, T_Q4_1, T_Q8_0 = 0, 1, 2, 3, 8
 
 
 def text(s: str | bytes, length: int | None = None) -> bytes:
@@ -112,7 +112,8 @@ class File:
         n = 1
         for d in t.dims:
             n *= d
-        size, block = {T_F32: (4, 1), T_F16: (2, 1), T_Q4_0: (18, 32), T_Q8_0: (34, 32)}.get(t.kind, (4, 1))
+        blocks = {T_F16: (2, 1), T_Q4_0: (18, 32), T_Q4_1: (20, 32), T_Q8_0: (34, 32)}
+        size, block = blocks.get(t.kind, (4, 1))
         return n // block * size
 
 

@@ -5,9 +5,11 @@ import pytest
 import pagelm
 from pagelm.device import Limits
 from pagelm.errors import ShaderError
-from pagelm.kernels import _expand, compose, shaders
+from pagelm.kernels import Variant, _expand, compose, shaders, variants
 
+RMS_NORM = Variant("rms_norm")
 NORM = {"N_EMBD": 8, "STRIDE": 32, "EPS": 1e-5}
+TILE = (("P", 4), ("T", 1))
 
 
 def expanded(text, **names):
@@ -35,7 +37,7 @@ def test_repeat_without_a_tile_names_it():
 
 
 def test_lines_remember_their_file():
-    kernel = compose("rms_norm", NORM)
+    kernel = compose(RMS_NORM, NORM)
     lines = kernel.source.splitlines()
     at = next(i for i, line in enumerate(lines, 1) if line.startswith("override EPS"))
     file, number = kernel.origin(at).split(":")
@@ -46,7 +48,7 @@ def test_lines_remember_their_file():
 
 
 def test_bindings_come_in_order_with_their_access():
-    bindings = compose("rms_norm", NORM).bindings
+    bindings = compose(RMS_NORM, NORM).bindings
     assert [(b.name, b.access) for b in bindings] == [
         ("x", "read"),
         ("w", "read"),
@@ -57,16 +59,41 @@ def test_bindings_come_in_order_with_their_access():
 
 def test_overrides_must_be_complete_and_known():
     with pytest.raises(ShaderError, match="no value for override EPS, STRIDE"):
-        compose("rms_norm", {"N_EMBD": 8})
+        compose(RMS_NORM, {"N_EMBD": 8})
     with pytest.raises(ShaderError, match="has no override WIDTH; it has EPS, N_EMBD, STRIDE, WG"):
-        compose("rms_norm", {**NORM, "WIDTH": 1})
+        compose(RMS_NORM, {**NORM, "WIDTH": 1})
 
 
 def test_unknown_kernels_and_missing_types_are_named():
     with pytest.raises(ShaderError, match="shaders/nope.wgsl does not exist; kernels: add, argmax"):
-        compose("nope", {})
-    with pytest.raises(ShaderError, match="needs a tensor type; allowed: F32, F16"):
-        compose("embed", {})
+        compose(Variant("nope"), {})
+    with pytest.raises(ShaderError, match="shaders/embed.wgsl needs a tensor type; allowed: F32, F16"):
+        compose(Variant("embed"), {})
+    with pytest.raises(ShaderError, match="shaders/matmul.wgsl needs a way to share; allowed: alone, quad"):
+        compose(Variant("matmul", "F32", tile=TILE), {})
+    with pytest.raises(ShaderError, match="shaders/share/pair.wgsl does not exist"):
+        compose(Variant("attention", share="pair"), {})
+    with pytest.raises(ShaderError, match=r"shaders/lib/products.wgsl:\d+: tile size P was not given"):
+        compose(Variant("matmul", "F32", "alone"), {})
+
+
+def test_a_variant_s_name_tells_it_from_all_others():
+    assert Variant("matmul", "Q4_1", "alone", TILE).name == "matmul.q4_1.alone.p4t1"
+    assert RMS_NORM.name == "rms_norm"
+    assert len({v.name for v in variants()}) == len(list(variants())) == len(shaders(64))
+
+
+def test_choices_choose_parts():
+    """The quant part declares the first bindings, the share part comes once, a feature is asked for first."""
+    overrides = dict.fromkeys(("N_EMBD", "N_ROWS", "STRIDE", "N_PARTIALS"), 32)
+    embed = compose(Variant("embed", "Q8_0"), overrides)
+    assert [b.name for b in embed.bindings][:3] == ["q", "s", "norm"]
+    assert ("shaders/quant/q8_0.wgsl", 10) in embed.lines
+    sources = shaders(64)
+    alone, quad = (sources[f"matmul.f32.{share}.p4t1"] for share in ("alone", "quad"))
+    assert quad.startswith("enable subgroups;\ndiagnostic(off, subgroup_uniformity);\n")
+    assert quad.count("enable ") == quad.count("fn share_sum(") == alone.count("fn share_sum(") == 1
+    assert "subgroup" not in alone
 
 
 def test_shaders_fill_in_the_workgroup_size():

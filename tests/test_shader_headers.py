@@ -1,14 +1,21 @@
-"""What every WGSL file must say about itself, and the order of its bindings."""
+"""What every WGSL file must say about itself, what parts must hand out, and the order of bindings."""
 
 import re
 from importlib.resources import files
 
 import pytest
 
-from pagelm.kernels import kernel_names
+from pagelm.kernels import SHARES, _parts, _uses, kernel_names, shaders, variants
+from pagelm.quants import QUANTS, SUPPORTED
 
 SHADERS = files("pagelm.shaders")
-FIELDS = ("shapes", "grid", "uses", "error", "source")
+FIELDS = ("shapes", "grid", "tile", "uses", "error", "source")
+FOLDERS = ("lib", "load", "quant", "repack", "share")
+PARTS = sorted(f"{folder}/{entry.name}" for folder in FOLDERS for entry in SHADERS.joinpath(folder).iterdir())
+KERNELS = [f"{name}.wgsl" for name in kernel_names()]
+BINDING = re.compile(
+    r"^@group\(0\) @binding\((\d+)\) var<(storage, read(?:_write)?|uniform)>\s+(\w+): [^;]+;(.*)$", re.M
+)
 
 
 def text(path: str) -> str:
@@ -20,47 +27,107 @@ def header(path: str) -> list[str]:
     return lines[: next(i for i, line in enumerate(lines) if not line.startswith("//"))]
 
 
-@pytest.mark.parametrize("name", kernel_names())
-def test_kernel_header_says_what_it_does(name):
-    lines = header(f"{name}.wgsl")
-    assert re.match(rf"// {name}: .+\.?", lines[0])
-    fields = [m.group(1) for line in lines if (m := re.match(r"// ([a-z]+)  +\S", line))]
-    missing = [f for f in FIELDS if f not in fields and f != "uses"]
-    assert not missing
-    assert [f for f in FIELDS if f in fields] == [f for f in fields if f in FIELDS], (
-        "fields in the fixed order"
-    )
+def fields(path: str) -> list[str]:
+    return [m.group(1) for line in header(path) if (m := re.match(r"// ([a-z]+)  +\S", line))]
 
 
-@pytest.mark.parametrize("name", kernel_names())
-def test_kernel_bindings_are_in_order_with_shapes(name):
-    found = re.findall(
-        r"^@group\(0\) @binding\((\d+)\) var<(storage, read(?:_write)?|uniform)>\s+\w+: [^;]+;(.*)$",
-        text(f"{name}.wgsl"),
-        re.M,
-    )
-    assert len(found) == text(f"{name}.wgsl").count("@binding(") > 0
-    assert [int(index) for index, _, _ in found] == list(range(len(found)))
-    access = [kind for _, kind, _ in found]
-    assert access == sorted(access, key=["storage, read", "storage, read_write", "uniform"].index)
-    for index, kind, comment in found:
-        assert re.match(r"\s+// \(.+\)|\s+// [a-z_]+", comment) or kind == "storage, read_write", index
+@pytest.mark.parametrize("path", KERNELS)
+def test_kernel_header_says_what_it_does(path):
+    assert re.match(rf"// {path.removesuffix('.wgsl')}: .+\.?", header(path)[0])
+    found = [f for f in fields(path) if f in FIELDS]
+    assert found == [f for f in FIELDS if f in found], "fields in the fixed order"
+    assert {*FIELDS} - {*found} <= {"uses", "tile"}
+    assert ("tile" in found) == (re.search(r"\{[PTGD]\}|0\.\.[PTGD]$", text(path), re.M) is not None)
 
 
-@pytest.mark.parametrize("name", kernel_names())
-def test_kernel_keeps_the_baseline_rules(name):
-    source = text(f"{name}.wgsl")
-    assert "enable " not in source and "subgroup" not in source
+@pytest.mark.parametrize("path", PARTS)
+def test_part_says_its_name(path):
+    folder, name = path.removesuffix(".wgsl").split("/")
+    names = {"quant": f"{name.upper()}: ", "repack": f"{name.upper()} in the file: "}
+    assert header(path)[0].startswith("// " + names.get(folder, f"{name}: "))
+
+
+@pytest.mark.parametrize("path", KERNELS)
+def test_kernel_bindings_are_in_order_with_shapes(path):
+    """Inputs, then outputs; 0 and 1 are the quant part's where there is one."""
+    found = BINDING.findall(text(path))
+    assert len(found) == text(path).count("@binding(") > 0
+    first = 2 if "quant/<Q>.wgsl" in _uses(path) else 0
+    assert [int(index) for index, *_ in found] == list(range(first, first + len(found)))
+    outputs = [access == "storage, read_write" for _, access, *_ in found]
+    assert outputs == sorted(outputs) and outputs[-1]
+    for _, _, name, comment in found:
+        assert re.match(r"\s+// (\(.+\)|[a-z_]+)", comment), name
+
+
+@pytest.mark.parametrize(("name", "source"), shaders(64).items())
+def test_bindings_fit_the_default_limits(name, source):
+    found = BINDING.findall(source)
+    assert sorted(int(index) for index, *_ in found) == list(range(len(found)))
+    assert len({variable for _, _, variable, _ in found}) == len(found)
+    assert sum(access != "uniform" for _, access, *_ in found) <= 8
+
+
+@pytest.mark.parametrize("path", KERNELS)
+def test_kernel_keeps_the_baseline_rules(path):
+    source = text(path)
     assert source.count("fn main(") == 1 and "@workgroup_size(WG)" in source
     assert len(source.splitlines()) <= 150
-    if "workgroupBarrier" in source or "var<workgroup>" in source:
-        pytest.fail("reductions go through lib/reduce.wgsl or lib/best.wgsl")
+    assert "workgroupBarrier" not in source and "var<workgroup>" not in source, "reductions are in lib/"
 
 
-def test_quant_parts_hand_out_weights_and_cite_their_layout():
-    for entry in SHADERS.joinpath("quant").iterdir():
-        source = entry.read_text(encoding="utf-8")
-        given = "fn weights(row: u32, group: u32) -> Weights32", "fn element(row: u32, i: u32) -> f32"
-        assert sum(text in source for text in given) == 1, entry.name
-        assert ("lib/by_element.wgsl" in source) == (given[1] in source), entry.name
-        assert re.search(r"^// source +\S", source, re.M), entry.name
+@pytest.mark.parametrize("path", [*KERNELS, *PARTS])
+def test_only_the_quad_parts_need_a_feature(path):
+    needs = re.search(r"^enable |subgroup|quad[SB]", text(path), re.M)
+    assert (needs is not None) == path.endswith("/quad.wgsl")
+
+
+def test_every_part_is_used():
+    used = {part for v in variants() for part in _parts(f"{v.kernel}.wgsl", v, {})}
+    assert used == {*KERNELS, *PARTS}
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_share_and_load_parts_hand_out_the_same(share):
+    assert re.findall(r"^(?:fn|const) (\w+)", text(f"share/{share}.wgsl"), re.M) == [
+        "SHARERS",
+        "share_sum",
+        "share_sum4",
+    ]
+    assert "fn activations(at: u32, lane: u32) -> Activations {" in text(f"load/{share}.wgsl")
+    assert f"share/{share}.wgsl" in text(f"load/{share}.wgsl")
+
+
+@pytest.mark.parametrize("quant", SUPPORTED)
+def test_quant_part_hands_out_cells_and_cites_its_layout(quant):
+    path = f"quant/{quant.lower()}.wgsl"
+    source = text(path)
+    assert [(index, access, name) for index, access, name, _ in BINDING.findall(source)] == [
+        ("0", "storage, read", "q"),
+        ("1", "storage, read", "s"),
+    ]
+    assert {"q", "s", "uses", "source"} <= {*re.findall(r"^// +(\w+)  +\S", source, re.M)}
+    assert re.search(r"^// source +(IEEE|.*/blob/[0-9a-f]{40}/)", source, re.M)
+    for given in (
+        "fn unpack(cell: u32) -> Cell {",
+        "fn offsets(a: vec4f, b: vec4f) -> vec2f {",
+        "fn scaled(sum: f32, dm: vec2f, sums: vec2f) -> f32 {",
+        "fn values(a: vec4f, b: vec4f, dm: vec2f) -> Quarter {",
+    ):
+        where = source + text("lib/plain.wgsl") if "lib/plain.wgsl" in source else source
+        assert where.count(given) == 1, given
+
+
+@pytest.mark.parametrize("quant", SUPPORTED)
+def test_repack_part_agrees_with_the_table(quant):
+    source, row = text(f"repack/{quant.lower()}.wgsl"), QUANTS[quant]
+    assert [(index, access, name) for index, access, name, _ in BINDING.findall(source)] == [
+        ("3", "storage, read_write", "s")
+    ]
+    assert dict(re.findall(r"^const (\w+) = (\w+?)u?;$", source, re.M)) == {
+        "BLOCK_BYTES": str(row.nbytes(32)),
+        "HAS_SCALES": str(row.scales > 0).lower(),
+        "WORDS": str(row.words),
+    }
+    assert "fn word_of(at: u32, element: u32, quarter: u32, i: u32) -> u32 {" in source
+    assert f"fn scale_of(at: u32) -> {'vec2f' if row.scales == 2 else 'f32'} {{" in source

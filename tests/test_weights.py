@@ -1,50 +1,279 @@
-"""Slabs, chunks and grids: the arithmetic between a file and buffers."""
+"""Matrices, slabs, reads and grids: the arithmetic between a file and buffers."""
 
+import asyncio
 import itertools
+from dataclasses import replace
 
+import gguf as gguf_py
+import numpy as np
 import pytest
-from hypothesis import given
+import raw_gguf
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiles import places, tiled
+from tiny_gguf import tiny_model
 
+from pagelm.device import Limits
+from pagelm.errors import LimitError
+from pagelm.gguf import Gguf, read_gguf
+from pagelm.hparams import hparams_from
+from pagelm.kernels import Variant
 from pagelm.program import Op, kv_bucket
-from pagelm.weights import Slab, chunks_of
+from pagelm.repack import Repack
+from pagelm.sources import MemorySource
+from pagelm.weights import STAGING, matrices_of, padded, reads_of
+
+PLAIN = (raw_gguf.T_F32, raw_gguf.T_F16)
+BLOCKS = (raw_gguf.T_Q4_0, raw_gguf.T_Q4_1, raw_gguf.T_Q8_0)
 
 
-@given(
-    sizes=st.lists(st.integers(1, 300), min_size=1, max_size=8),
-    gaps=st.lists(st.integers(0, 90), min_size=8, max_size=8),
-    chunk_bytes=st.integers(8, 200),
-)
-def test_chunks_cover_every_slab_once_and_in_order(sizes, gaps, chunk_bytes):
-    slabs, at = [], 5
-    for i, (size, gap) in enumerate(zip(sizes, gaps, strict=False)):
-        slabs.append(Slab(f"t{i}", "F32", size, 0, 1, at, size))
-        at += size + gap
-    chunks = chunks_of(slabs[::-1], {s.name: s.name for s in slabs}, chunk_bytes)
-    assert all(0 < c.nbytes <= chunk_bytes for c in chunks)
-    assert all(a.at + a.nbytes <= b.at for a, b in itertools.pairwise(chunks))
-    covered = {s.name: 0 for s in slabs}
-    for chunk in chunks:
+def parse(data: bytes) -> Gguf:
+    return asyncio.run(read_gguf(MemorySource(data)))
+
+
+@st.composite
+def models(draw: st.DrawFn) -> bytes:
+    """A model of any shape, its matrices of any types, its tensors in any order."""
+    plain = draw(st.booleans())
+    kinds = st.sampled_from(PLAIN if plain else (*PLAIN, *BLOCKS))
+    n_head_kv, n_group = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    n_rot = draw(st.sampled_from((4, 20, 44) if plain else (32, 64)))
+    n_embd, n_ff = (draw(st.integers(1, 100)) if plain else 32 * draw(st.integers(1, 3)) for _ in range(2))
+    q, kv = n_head_kv * n_group * n_rot, n_head_kv * n_rot
+    n_vocab, n_layer = draw(st.integers(1, 200)), draw(st.integers(1, 2))
+    f = raw_gguf.llama().drop("tokenizer.ggml.tokens")
+    for key, value in {
+        "block_count": n_layer,
+        "embedding_length": n_embd,
+        "feed_forward_length": n_ff,
+        "attention.head_count": n_head_kv * n_group,
+        "attention.head_count_kv": n_head_kv,
+        "attention.key_length": n_rot,
+        "attention.value_length": n_rot,
+        "rope.dimension_count": n_rot,
+        "vocab_size": n_vocab,
+    }.items():
+        f.set("llama." + key, raw_gguf.U32, value)
+    dims: dict[str, tuple[int, ...]] = {"token_embd": (n_embd, n_vocab), "output_norm": (n_embd,)}
+    for i in range(n_layer):
+        dims |= {
+            f"blk.{i}.{name}": shape
+            for name, shape in {
+                "attn_norm": (n_embd,),
+                "attn_q": (n_embd, q),
+                "attn_k": (n_embd, kv),
+                "attn_v": (n_embd, kv),
+                "attn_output": (q, n_embd),
+                "ffn_norm": (n_embd,),
+                "ffn_gate": (n_embd, n_ff),
+                "ffn_up": (n_embd, n_ff),
+                "ffn_down": (n_ff, n_embd),
+            }.items()
+        }
+    if draw(st.booleans()):
+        dims["output"] = (n_embd, n_vocab)
+    f.tensors = [
+        raw_gguf.Tensor(f"{name}.weight", dims[name], draw(kinds) if len(dims[name]) == 2 else 0)
+        for name in draw(st.permutations(list(dims)))
+    ]
+    return f.data()
+
+
+def planned(gguf: Gguf, times: float) -> tuple[dict, list[str], int]:
+    """Matrices and vectors for an adapter that binds `times` the largest tile, and its limit."""
+    tiles = [16 * t.quant.words * padded(t.shape[1]) for t in gguf.tensors.values() if len(t.shape) == 2]
+    limit = int(times * max(tiles))
+    limits = Limits(max_storage_buffer_binding_size=limit)
+    return *matrices_of(hparams_from(gguf), gguf, limits), limit
+
+
+TIMES = st.floats(1, 5)
+
+
+@settings(deadline=None, max_examples=300)
+@given(data=models(), times=TIMES)
+def test_matrices_hold_every_row_in_whole_tiles(data, times):
+    """Rows of a group are numbered through: q, k and v one after another, gate and up by turns."""
+    gguf = parse(data)
+    matrices, vectors, limit = planned(gguf, times)
+    assert {t.name for t in gguf.tensors.values() if len(t.shape) == 1} == set(vectors)
+    sections = [s for group in matrices.values() for m in group for s in m.sections]
+    assert sorted(s.tensor for s in sections) == sorted(gguf.tensors.keys() - set(vectors))
+    buffers = [
+        name for group in matrices.values() for m in group for s in m.slabs for name in (s.name, s.scales)
+    ]
+    assert len(set(buffers)) == len(buffers)
+    for group, parts in matrices.items():
+        taken: list[int] = []
+        for m in parts:
+            n_rows = 0
+            for section in m.sections:
+                tensor = gguf.tensors[section.tensor]
+                assert (section.n_rows, m.n_in, m.quant) == (*tensor.shape, tensor.quant)
+                rows = [section.start + section.step * i for i in range(section.n_rows)]
+                taken += [m.row0 + row for row in rows]
+                n_rows = max(n_rows, rows[-1] + 1)
+            ends = [slab.row0 + slab.n_rows for slab in m.slabs]
+            assert [slab.row0 for slab in m.slabs] == [0, *ends[:-1]] and ends[-1] == n_rows
+            for slab in m.slabs:
+                assert slab.row0 % 32 == 0 and (slab.n_rows % 32 == 0 or slab is m.slabs[-1])
+                cells = padded(slab.n_rows) * m.n_blocks
+                assert slab.nbytes == 16 * m.quant.words * cells <= limit
+                assert slab.scale_bytes == max(4, 4 * m.quant.scales * cells) <= limit
+        if not group.endswith("ffn_gate_up"):
+            assert len(set(taken)) == len(taken)
+        by_tensor = {s.tensor: (m.row0 + s.start, s.step) for m in parts for s in m.sections}
+        if group.endswith("attn_qkv"):
+            q, k = (gguf.tensors[f"{group[:-3]}{x}.weight"].shape[0] for x in "qk")
+            assert [*by_tensor.values()] == [(0, 1), (padded(q), 1), (padded(q) + padded(k), 1)]
+        elif group.endswith("ffn_gate_up"):
+            assert [*by_tensor.values()] == ([(0, 2), (1, 2)] if len(parts) == 1 else [(0, 1), (0, 1)])
+        else:
+            assert [*by_tensor.values()] == [(0, 1)]
+
+
+@settings(deadline=None, max_examples=300)
+@given(data=models(), times=TIMES, staging=st.floats(1, 60))
+def test_reads_bring_every_byte_once_to_its_place(data, times, staging):
+    gguf = parse(data)
+    matrices, vectors, _ = planned(gguf, times)
+    rows = [t.quant.nbytes(t.shape[1]) for t in gguf.tensors.values() if len(t.shape) == 2]
+    staging = int(staging * max(rows)) + 3 & ~3
+    reads = reads_of(gguf, matrices, vectors, {name: name for name in [*vectors, STAGING]}, staging)
+    assert all(a.chunk.at + a.chunk.nbytes <= b.chunk.at for a, b in itertools.pairwise(reads))
+    times_read = np.zeros(len(data), int)
+    vector_bytes = dict.fromkeys(vectors, 0)
+    landed: dict[str, list[tuple[str, int]]] = {}
+    for read in reads:
+        chunk, used, staged = read.chunk, 0, dict(zip(range(len(read.staged)), read.staged, strict=True))
+        assert 0 < chunk.nbytes <= staging
         for piece in chunk.pieces:
-            slab = next(s for s in slabs if s.name == piece.buffer)
             assert chunk.at <= piece.at and piece.at + piece.nbytes <= chunk.at + chunk.nbytes
-            assert piece.offset == covered[piece.buffer] == piece.at - slab.at
             assert piece.offset % 4 == 0
-            covered[piece.buffer] += piece.nbytes
-    assert covered == {s.name: s.nbytes for s in slabs}
+            times_read[piece.at : piece.at + piece.nbytes] += 1
+            if piece.buffer == STAGING:
+                rows, offset = staged.pop(min(staged))
+                assert (rows.at, rows.nbytes, offset) == (piece.at, piece.nbytes, piece.offset)
+                assert used <= piece.offset
+                used = piece.offset + (piece.nbytes + 3) // 4 * 4
+                land(landed, gguf, rows)
+            else:
+                tensor = gguf.tensors[piece.buffer]
+                assert piece.offset == vector_bytes[tensor.name] == piece.at - gguf.at(tensor)
+                vector_bytes[tensor.name] += piece.nbytes
+        assert not staged and used <= staging
+    expected = np.zeros(len(data), int)
+    for tensor in gguf.tensors.values():
+        expected[gguf.at(tensor) : gguf.at(tensor) + tensor.nbytes] = 1
+    assert (times_read == expected).all()
+    assert vector_bytes == {name: gguf.tensors[name].nbytes for name in vectors}
+    for group in matrices.values():
+        for m in group:
+            for section in m.sections:
+                places = []
+                for i in range(section.n_rows):
+                    row = section.start + section.step * i
+                    slab = next(s for s in m.slabs if s.row0 <= row < s.row0 + s.n_rows)
+                    places.append((slab.name, row - slab.row0))
+                assert landed[section.tensor] == places
+
+
+def land(landed, gguf: Gguf, rows) -> None:
+    """Note where `rows` go, after those of the same tensor that went before."""
+    tensor, before = gguf.tensors[rows.name], landed.setdefault(rows.name, [])
+    row_bytes = tensor.quant.nbytes(tensor.shape[1])
+    assert (rows.at - gguf.at(tensor), rows.nbytes) == (len(before) * row_bytes, rows.n_rows * row_bytes)
+    before += [(rows.slab.name, rows.row0 + rows.step * i) for i in range(rows.n_rows)]
+
+
+def test_what_does_not_fit_is_refused_by_name():
+    gguf = parse(tiny_model(quant="F32", n_embd=64, n_ff=96))
+    hp = hparams_from(gguf)
+    with pytest.raises(LimitError, match="token_embd: 32 rows have 0.0 MiB; this adapter binds") as e:
+        matrices_of(hp, gguf, Limits(max_storage_buffer_binding_size=32 * 256 - 1))
+    assert (e.value.needed, e.value.available) == (32 * 256, 32 * 256 - 4)
+    matrices, vectors = matrices_of(hp, gguf, Limits())
+    with pytest.raises(LimitError, match="ffn_down: one row has 0.0 MiB; this adapter takes at most") as e:
+        reads_of(gguf, matrices, vectors, {}, 4 * 96 - 4)
+    assert (e.value.needed, e.value.available) == (4 * 96, 4 * 96 - 4)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "quant",
+    ["F16", "Q8_0", {"attn_v": "F16", "attn_q": "Q8_0", "ffn_up": "Q4_0", "token_embd": "F32", "": "Q4_1"}],
+    ids=["f16", "q8_0", "mixed"],
+)
+def test_all_weights_arrive_in_their_tiles(tmp_path, quant):
+    """Uploaded and repacked on the GPU in many small reads, into small slabs: as numpy tiles them."""
+    from pagelm.device.native import NativeGpu
+
+    path = tmp_path / "tiny.gguf"
+    data = tiny_model(path, quant=quant, n_layer=1, n_vocab=333)
+    gguf, staging = parse(data), 4000
+    tensors = {t.name: t for t in gguf_py.GGUFReader(path).tensors}
+
+    async def upload():
+        gpu = await NativeGpu.open()
+        try:
+            matrices, vectors = matrices_of(
+                hparams_from(gguf), gguf, replace(gpu.limits, max_storage_buffer_binding_size=20000)
+            )
+            sizes = {name: gguf.tensors[name].nbytes for name in vectors} | {STAGING: staging}
+            for m in itertools.chain(*matrices.values()):
+                for slab in m.slabs:
+                    sizes |= {slab.name: slab.nbytes, slab.scales: slab.scale_bytes}
+            buffers = {name: gpu.buffer(nbytes, name) for name, nbytes in sizes.items()}
+            repack = Repack(gpu, buffers)
+            for read in reads_of(gguf, matrices, vectors, buffers, staging):
+                await gpu.upload(MemorySource(data), read.chunk)
+                await repack(read.staged)
+            repack.free()
+            return matrices, {name: await gpu.read(buffers[name], 0, n) for name, n in sizes.items()}
+        finally:
+            gpu.close()
+
+    matrices, got = asyncio.run(upload())
+    assert any(len(m.slabs) > 1 for m in itertools.chain(*matrices.values()))
+    for name, tensor in tensors.items():
+        if len(tensor.shape) == 1:
+            assert got[name] == tensor.data.tobytes()
+    for m in itertools.chain(*matrices.values()):
+        n_rows = padded(m.slabs[-1].row0 + m.slabs[-1].n_rows)
+        raw = np.zeros((n_rows, m.quant.nbytes(m.n_in)), np.uint8)
+        given = np.zeros(n_rows, bool)
+        for section in m.sections:
+            rows = slice(section.start, section.start + section.step * section.n_rows, section.step)
+            raw[rows] = tensors[section.tensor].data.view(np.uint8).reshape(section.n_rows, -1)
+            given[rows] = True
+        tile, place, _ = places(np.flatnonzero(~given))
+        for name, expected in zip(
+            ("name", "scales"), tiled(m.quant.name, raw.ravel(), n_rows, m.n_in), strict=True
+        ):
+            bits = expected.view(np.uint32)
+            if bits.size > 1:
+                bits = bits.reshape(n_rows // 32, m.n_blocks, 32, -1)
+                bits[tile, :, place] = 0  # rows that are not in the file are never written
+            assert b"".join(got[getattr(slab, name)] for slab in m.slabs)[: bits.nbytes] == bits.tobytes()
+
+
+TILE = Variant("", tile=(("P", 4), ("T", 4)))
 
 
 @pytest.mark.parametrize(
     ("op", "n_tokens", "n_kv", "grid"),
     [
-        (Op("", "", (), workgroups=1), 5, 9, (1, 1, 5)),
-        (Op("", "", (), workgroups=1, per_token=0), 5, 9, (1, 1, 1)),
-        (Op("", "", (), invocations=64), 3, 9, (1, 1, 3)),
-        (Op("", "", (), invocations=65), 3, 9, (2, 1, 3)),
-        (Op("", "", (), invocations=65, tile=(4, 4)), 9, 9, (2, 1, 3)),
-        (Op("", "", (), invocations=1, each_position=True, per_token=6), 2, 129, (3, 1, 12)),
-        (Op("", "", (), invocations=64 * 65535), 1, 9, (65535, 1, 1)),
-        (Op("", "", (), invocations=64 * 65536), 1, 9, (32768, 2, 1)),
+        (Op("", Variant(""), (), workgroups=1), 5, 9, (1, 1, 5)),
+        (Op("", Variant(""), (), workgroups=1, per_token=0), 5, 9, (1, 1, 1)),
+        (Op("", Variant(""), (), invocations=64), 3, 9, (1, 1, 3)),
+        (Op("", Variant(""), (), invocations=65), 3, 9, (2, 1, 3)),
+        (Op("", TILE, (), invocations=65), 9, 9, (2, 1, 3)),
+        (Op("", TILE, (), invocations=65, per_token=0), 9, 9, (2, 1, 1)),
+        (Op("", Variant(""), (), invocations=1, per_position=1, per_token=6), 2, 129, (3, 1, 12)),
+        (Op("", TILE, (), invocations=12, per_position=64), 5, 129, (1, 1, 2)),
+        (Op("", TILE, (), invocations=12, per_position=64), 5, 64 * 6, (2, 1, 2)),
+        (Op("", Variant(""), (), invocations=64 * 65535), 1, 9, (65535, 1, 1)),
+        (Op("", Variant(""), (), invocations=64 * 65536), 1, 9, (32768, 2, 1)),
     ],
 )
 def test_grid(op, n_tokens, n_kv, grid):
@@ -53,7 +282,7 @@ def test_grid(op, n_tokens, n_kv, grid):
 
 @given(n=st.integers(1, 10**7), most=st.integers(1, 65535))
 def test_folded_grids_cover_and_waste_little(n, most):
-    x, y, _ = Op("", "", (), invocations=n).grid(1, 1, 1, most)
+    x, y, _ = Op("", Variant(""), (), invocations=n).grid(1, 1, 1, most)
     assert n <= x * y < n + y
     assert x <= most
 
