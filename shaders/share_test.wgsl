@@ -5,7 +5,7 @@
 // grid    x, y: n / WG workgroups, folded
 // uses    lib/grid.wgsl load/<S>.wgsl lib/plain.wgsl
 // error   exact
-// source  quadSwapX, quadSwapY, quadSwapDiagonal: https://www.w3.org/TR/WGSL/#quad-builtin-functions
+// source  https://www.w3.org/TR/WGSL/#quad-builtin-functions
 override WG: u32 = 64u;        // power of two
 @group(0) @binding(0) var<storage, read>       x: array<vec4f>;         // (n / 4, 8)
 @group(0) @binding(1) var<storage, read_write> y: array<vec4f>;         // (n, 8)
