@@ -15,11 +15,12 @@ from typing import TypeVar
 from .cancel import Cancel
 from .device import AdapterInfo, Buffer, Gpu
 from .errors import BusyError, ContextFull, NumericError, PagelmError, PromptError
+from .forward import STATE_NEXT, STATE_TOKENS, TOKEN_TILE
 from .generation import Generation
 from .gguf import Gguf
 from .hparams import HParams
 from .metrics import Stats, Timing
-from .program import STATE_NEXT, STATE_TOKENS, TOKEN_TILE, Op, Pipelines, Program, kv_bucket
+from .program import Op, Pipelines, Program, kv_bucket
 from .prompt import checked_ids, is_integer, prompt_ids
 from .tokenizer import Tokenizer
 from .weights import MemoryPlan, padded

@@ -10,11 +10,12 @@ from .cancel import Cancel
 from .device import CHUNK_BYTES, Gpu, Limits, Source
 from .engine import Model
 from .errors import PagelmError
+from .forward import TOKEN_TILE, activation_sizes, baseline, fused
 from .gguf import Gguf, read_gguf
 from .hparams import HParams, hparams_from
 from .kv_cache import cache_sizes
 from .metrics import Progress
-from .program import TOKEN_TILE, Program, activation_sizes, baseline, fused, kv_bucket
+from .program import Program, kv_bucket
 from .repack import Repack
 from .rope import angle_table
 from .tokenizer import tokenizer_from

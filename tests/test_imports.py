@@ -18,11 +18,23 @@ HOST = ROOT / "host"
 # guest module or package -> the guest modules it may import; `errors` and its own package are free for all.
 EDGES: dict[str, set[str]] = {
     "": {"cancel", "device", "device.default", "engine", "generation", "kernels", "loading", "metrics"},
-    "loading": {"adapt", "cancel", "device", "engine", "gguf", "hparams", "kv_cache", "metrics", "program"}
+    "loading": {
+        "adapt",
+        "cancel",
+        "device",
+        "engine",
+        "forward",
+        "gguf",
+        "hparams",
+        "kv_cache",
+        "metrics",
+        "program",
+    }
     | {"repack", "rope", "tokenizer", "weights"},
     "engine": {
         "cancel",
         "device",
+        "forward",
         "generation",
         "gguf",
         "hparams",
@@ -34,7 +46,8 @@ EDGES: dict[str, set[str]] = {
     },
     "generation": {"cancel", "prompt"},
     "prompt": {"tokenizer"},
-    "program": {"adapt", "device", "hparams", "kernels", "kv_cache", "weights"},
+    "program": {"device", "kernels"},
+    "forward": {"adapt", "hparams", "kernels", "kv_cache", "program", "weights"},
     "adapt": {"device", "kernels"},
     "repack": {"device", "kernels", "weights"},
     "weights": {"device", "gguf", "hparams", "quants"},

@@ -20,13 +20,13 @@ from tiny_gguf import tiny_model
 from pagelm.adapt import Choice
 from pagelm.device import Limits
 from pagelm.errors import ContextFull, PagelmError, PromptError
+from pagelm.forward import baseline, fused
 from pagelm.gguf import read_gguf
 from pagelm.host import check as checks
 from pagelm.host import cli
 from pagelm.host.oracle import Oracle
 from pagelm.host.reference import LLAMA_CPP, Case, Reference, check_reference
 from pagelm.hparams import hparams_from
-from pagelm.program import baseline, fused
 from pagelm.sources import FileSource
 from pagelm.weights import matrices_of
 
