@@ -184,6 +184,15 @@ def land(landed, gguf: Gguf, rows) -> None:
     before += [(rows.slab.name, rows.row0 + rows.step * i) for i in range(rows.n_rows)]
 
 
+def test_a_vector_may_be_longer_than_a_read():
+    gguf = parse(tiny_model(quant="Q4_0", n_embd=64, n_ff=96))
+    matrices, vectors = matrices_of(hparams_from(gguf), gguf, Limits())
+    reads = reads_of(gguf, matrices, vectors, {name: name for name in [*vectors, STAGING]}, 100)
+    pieces = [piece for read in reads for piece in read.chunk.pieces if piece.buffer == "output_norm.weight"]
+    at = gguf.at(gguf.tensors["output_norm.weight"])
+    assert [(p.offset, p.at - at, p.nbytes) for p in pieces] == [(0, 0, 100), (100, 100, 100), (200, 200, 56)]
+
+
 def test_what_does_not_fit_is_refused_by_name():
     gguf = parse(tiny_model(quant="F32", n_embd=64, n_ff=96))
     hp = hparams_from(gguf)
