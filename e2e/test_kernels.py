@@ -4,7 +4,7 @@ import pytest
 from kernel_case import WORKGROUP_SIZES
 from kernels.cases import CASES
 
-from pagelm.kernels import Variant, compose
+from pagelm.kernels import Variant, compose, shaders
 
 pytestmark = pytest.mark.browser
 
@@ -19,12 +19,12 @@ def message(kernel):
 
 
 @pytest.mark.parametrize("workgroup_size", WORKGROUP_SIZES)
-def test_every_plain_shader_compiles_in_tint_without_a_message(browser_lm, workgroup_size):
-    """Unrolled ones take long; each of their cases compiles for one of the sizes."""
-    plain = {case.op.variant: case for case in CASES if not case.op.variant.tile}
-    for variant, case in plain.items():
-        answer = browser_lm.call("compile", message(case.kernel(workgroup_size)))
-        assert answer == {"messages": [], "error": ""}, variant.name
+def test_every_shader_compiles_in_tint_without_a_message(browser_lm, workgroup_size):
+    cases = {case.op.variant.name: case for case in CASES}
+    for name, source in shaders(workgroup_size).items():
+        kernel = cases[name].kernel(workgroup_size)
+        answer = browser_lm.call("compile", {**message(kernel), "source": source})
+        assert answer == {"messages": [], "error": ""}, name
 
 
 def test_a_wrong_shader_is_told_with_its_line(browser_lm):

@@ -138,7 +138,8 @@ def fused(hp: HParams, matrices: Matrices, *, n_ctx: int, choice: Choice, prompt
 def _fused(hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: int) -> Iterator[Op]:
     share, pairs = choice.share, {1: choice.pairs, TOKEN_TILE: PAIRS}
     sharers = 4 if share == "quad" else 1
-    n_partials = padded(hp.n_embd) // (2 * pairs[tokens] * sharers)
+    # both passes lay partial sums out alike, so that they share the kernels that only read them or start them
+    n_partials = padded(hp.n_embd) // (2 * pairs[1] * sharers)
     norm = {"N_EMBD": hp.n_embd, "N_PARTIALS": n_partials, "EPS": hp.norm_rms_eps}
     n_group, split = hp.n_head // hp.n_head_kv, split_of(n_ctx)
     queries, vectors = min(tokens, 2), math.ceil(hp.n_embd_head / 4 / sharers)
@@ -180,7 +181,8 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: 
 
     def project(label: str, group: str, y: str, next_norm: str) -> Iterator[Op]:
         buffers = (y, f"{next_norm}.weight", "state", "h", "partials", "x")
-        shape = {"STRIDE": padded(hp.n_embd), "N_PARTIALS": n_partials}
+        part_step = pairs[tokens] // pairs[1]
+        shape = {"STRIDE": padded(hp.n_embd), "N_PARTIALS": n_partials, "PART_STEP": part_step}
         return product(label, "project", group, buffers, shape)
 
     yield from _embed(hp, matrices, n_partials)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from reprlib import repr as shown
 
-from .adapt import choose
+from .adapt import Choice, choose
 from .cancel import Cancel
 from .device import CHUNK_BYTES, Gpu, Limits, Source
 from .engine import Model
@@ -68,9 +68,10 @@ async def load_model(
                 buffers[name] = gpu.buffer(nbytes, name)
         reads = reads_of(gguf, matrices, vectors, buffers, plan.staging)
         # compiling occupies the GPU process while the weights occupy the network: together they cost less
-        repack = await Repack.ready(gpu, buffers, {m.quant.name for g in matrices.values() for m in g})
+        quants = {m.quant.name for group in matrices.values() for m in group}
+        repack, choice = await asyncio.gather(Repack.ready(gpu, buffers, quants), choose(gpu))
         of_all = {name: n for group in sizes.values() for name, n in group.items()}
-        compiling = asyncio.ensure_future(_compile(model, matrices, of_all, report))
+        compiling = asyncio.ensure_future(_compile(model, matrices, choice, of_all, report))
         try:
             await _upload(model, reads, repack, source, report, cancel)
             await compiling
@@ -129,10 +130,13 @@ def plan_for(
 
 
 async def _compile(
-    model: Model, matrices: Matrices, nbytes: Mapping[str, int], report: Callable[[Progress], None]
+    model: Model,
+    matrices: Matrices,
+    choice: Choice,
+    nbytes: Mapping[str, int],
+    report: Callable[[Progress], None],
 ) -> None:
     hp, gpu, n_ctx = model.hparams, model._gpu, model.n_ctx
-    choice = await choose(gpu)
     model._prompt, model._decode = programs = [
         Program(
             gpu,

@@ -1,8 +1,9 @@
 """From rows as the file has them, in the staging buffer, into the tiles that the kernels read: on the GPU."""
 
+import asyncio
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from .device import Buffer, Gpu, Pipeline, Step
 from .kernels import Variant, compose
@@ -22,11 +23,12 @@ class Repack:
         self.pieces: list[Buffer] = []
 
     @classmethod
-    async def ready(cls, gpu: Gpu, buffers: Mapping[str, Buffer], quants: Iterable[str]) -> "Repack":
+    async def ready(cls, gpu: Gpu, buffers: Mapping[str, Buffer], quants: Collection[str]) -> "Repack":
         """Compile the kernels for these tensor types. Raises: ShaderError."""
         size = {"WG": gpu.limits.workgroup_size()}
-        pipelines = {quant: await gpu.pipeline(compose(Variant("repack", quant), size)) for quant in quants}
-        return cls(gpu, buffers, pipelines)
+        kernels = [compose(Variant("repack", quant), size) for quant in quants]
+        pipelines = await asyncio.gather(*map(gpu.pipeline, kernels))
+        return cls(gpu, buffers, dict(zip(quants, pipelines, strict=True)))
 
     def __call__(self, staged: Sequence[tuple[Rows, int]]) -> None:
         """Submit the repacking of these rows, each at its byte offset in the staging buffer.
