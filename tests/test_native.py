@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tiny_gguf import tiny_model
 
+from pagelm.adapt import Choice
 from pagelm.device.native import NativeGpu
 from pagelm.host.oracle.model import Oracle
 from pagelm.loading import load_model
@@ -200,3 +201,28 @@ def test_every_activation_can_be_looked_at_after_any_pass(tmp_path, subgroups):
             assert worst(values[name], trace[f"blk.{last}.{label}"].ravel()) <= 1e-5, name
         assert worst(values["h"], trace["output_norm"].ravel()) <= 1e-5
         assert worst(values["logits"], logits) <= 1e-5
+
+
+@pytest.mark.parametrize("share", ["alone", "quad"])
+@pytest.mark.parametrize("pairs", [1, 2])
+def test_any_choice_of_tiles_gives_the_oracle_s_logits(tmp_path, monkeypatch, share, pairs):
+    path = tmp_path / "tiny.gguf"
+    tiny_model(path, n_vocab=401, quant="F32", n_embd=40, n_head=2, n_head_kv=1, n_ff=50)
+
+    async def chosen(gpu):
+        return Choice(share, 8, pairs)
+
+    async def gpu():
+        model = await open_model(path)
+        try:
+            return await traced(model, PROMPT, 3)
+        finally:
+            await model.close()
+
+    monkeypatch.setattr("pagelm.loading.choose", chosen)
+    oracle = Oracle(path)
+    logits = oracle.forward(PROMPT)
+    for token, got in asyncio.run(gpu()):
+        assert worst(got, logits) <= 1e-5
+        assert token == int(logits.argmax())
+        logits = oracle.forward([token])
