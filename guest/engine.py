@@ -49,7 +49,7 @@ class Model:
         self._decode: Program
         self._baseline: Program  # compiled when something looks inside, like the next one
         self._inside: Program  # the baseline without its writes to the cache
-        self._pipelines: Pipelines = {}
+        self._pipelines = Pipelines()
         self._n_past = 0
         self._unfed: list[int] = []  # the last token generated: shown, but not yet in the cache
         self._piece = TOKEN_TILE  # prompt tokens in the next submit

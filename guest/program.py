@@ -5,15 +5,34 @@ What a pass consists of is in forward.py; nothing here knows what is computed.
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from .device import Bindings, Buffer, Gpu, Pipeline, Recording, Step
 from .kernels import Variant, compose
 
 KV_STEP = 256  # grids over the context grow in powers of two from here
 
-Pipelines = dict[object, "asyncio.Future[Pipeline]"]  # by what tells them apart; shared between programs
+
+class Pipelines:
+    """Compiled pipelines by what tells them apart; programs that want the same one share one compilation."""
+
+    def __init__(self) -> None:
+        self._made: dict[object, Pipeline] = {}
+        self._coming: dict[object, asyncio.Future[Pipeline]] = {}
+
+    async def get(self, key: object, make: Callable[[], Coroutine[Any, Any, Pipeline]]) -> Pipeline:
+        """The pipeline of this key, made with `make` when it is the first time."""
+        if key not in self._made:
+            if key not in self._coming:
+                self._coming[key] = asyncio.ensure_future(make())
+            try:
+                self._made[key] = await self._coming[key]
+            finally:
+                self._coming.pop(key, None)
+        return self._made[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +88,12 @@ class Program:
         pipelines: Pipelines,
         compiled: Callable[[], None] = lambda: None,
     ) -> None:
-        """Add every pipeline that is not yet in `pipelines`, calling `compiled` after each; bind all buffers.
+        """Compile what is not yet in `pipelines`, calling `compiled` after each; bind all buffers.
 
         Does nothing the second time. Raises: ShaderError.
         """
+        if self._bound:
+            return
 
         async def make(op: Op) -> Pipeline:
             overrides = {**op.overrides, "WG": self._wg}
@@ -82,18 +103,18 @@ class Program:
             compiled()
             return pipeline
 
-        for key, op in zip(self.keys, self.ops, strict=True):
-            if key not in pipelines:
-                pipelines[key] = asyncio.ensure_future(make(op))
+        keys = self.keys
+        wanted = dict(zip(keys, self.ops, strict=True))
+        coming = [asyncio.ensure_future(pipelines.get(k, partial(make, op))) for k, op in wanted.items()]
         try:
-            made = await asyncio.gather(*(pipelines[key] for key in self.keys))
+            made = dict(zip(wanted, await asyncio.gather(*coming), strict=True))
         except BaseException:
-            for pipeline in pipelines.values():  # nobody waits for the others any more
-                pipeline.cancel()
+            for task in coming:  # nobody waits for the others any more
+                task.cancel()
             raise
-        for compiled_one, op in list(zip(made, self.ops, strict=True))[len(self._bound) :]:
-            bound = [buffers[name] for name in op.buffers]
-            self._bound.append((compiled_one, self._gpu.bind(compiled_one, bound)))
+        for key, op in zip(keys, self.ops, strict=True):
+            bound = self._gpu.bind(made[key], [buffers[name] for name in op.buffers])
+            self._bound.append((made[key], bound))
 
     def has(self, label: str) -> bool:
         """Whether a step of this label leaves its result behind."""

@@ -226,3 +226,14 @@ def test_any_choice_of_tiles_gives_the_oracle_s_logits(tmp_path, monkeypatch, sh
         assert worst(got, logits) <= 1e-5
         assert token == int(logits.argmax())
         logits = oracle.forward([token])
+
+
+def test_a_model_outlives_the_event_loop_that_loaded_it(tmp_path):
+    path = tmp_path / "tiny.gguf"
+    tiny_model(path, n_vocab=400)
+    model = asyncio.run(open_model(path))
+    asyncio.run(model.prefill_logits(PROMPT))
+    gate = asyncio.run(model.peek("gate"))
+    stopped = asyncio.run(model.prefill_logits(PROMPT, stop="blk.1.ffn_gate"))
+    assert worst(np.array(gate), np.array(stopped)) <= 1e-5
+    asyncio.run(model.close())
