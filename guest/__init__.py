@@ -19,6 +19,7 @@ from .generation import Generation
 from .kernels import shaders
 from .loading import load_model
 from .metrics import Progress
+from .prompt import is_integer
 
 __version__ = "0.1.0"
 __all__ = ["Cancel", "Generation", "Limits", "Model", "PagelmError", "Progress", "load", "shaders"]
@@ -39,12 +40,20 @@ async def load(
     `gpu`: the device to use; by default the page's WebGPU in Pyodide, wgpu-py elsewhere.
     `n_ctx`: tokens of context; by default the model's own, at most 2048.
     `memory_budget`: bytes of GPU memory the model may take; refused before the first upload if it needs more.
+    A `gpu` that is given has its own.
     `on_progress` is called with a `Progress` as bytes arrive and kernels compile.
 
     Raises: PagelmError subclasses that name what was found and what to do.
     """
     from .device.default import open_gpu, open_source
 
+    if memory_budget is not None:
+        if not is_integer(memory_budget) or memory_budget < 1:
+            raise PagelmError(f"memory_budget is {memory_budget!r}; allowed: an integer from 1, in bytes")
+        if gpu is not None:
+            raise PagelmError(
+                "memory_budget and gpu exclude each other: give the budget to the device's open()"
+            )
     opened = await open_source(source)
     try:
         device = gpu if gpu is not None else await open_gpu(memory_budget=memory_budget)

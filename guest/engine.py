@@ -79,9 +79,10 @@ class Model:
         return self._gpu.memory_used
 
     def labels(self) -> list[str]:
-        """Names of the steps of a prompt's pass, in order; each can be given as `stop`."""
+        """Names of a prompt's steps that leave a result, in order; each can be given as `stop`."""
         ops = (*self._baseline.ops, *self._prompt.ops[-2:])  # the output and its argmax
-        return list(dict.fromkeys(op.label for op in ops))
+        widths = self._widths()
+        return list(dict.fromkeys(op.label for op in ops if op.buffers[-1] in widths))
 
     def encode_prompt(self, prompt: str | Sequence[int]) -> list[int]:
         """Ids of a prompt: special tokens in it parsed, BOS where the metadata asks for it.
@@ -129,7 +130,8 @@ class Model:
         """Logits of the prompt's last token, (n_vocab,) f32.
 
         With `stop` the pass ends after the step of that label ("blk.3.ffn_residual" = after 4 layers) and
-        the result is that step's output for the last token.
+        the result is that step's output for the last token (of "attn_scores" and "attn_softmax": n_head rows
+        of n_ctx).
         """
         if stop is not None and stop not in self.labels():
             raise PagelmError(f"no step is labelled {stop!r}; labels() lists them")
@@ -173,6 +175,7 @@ class Model:
                     pending, _, _ = self._submit_decode()
                 value = await self._token(holder, pending)
                 logits = await self._values("logits", None)
+                self._unfed = [value]
             yield value, logits  # not at work meanwhile: nobody may ever come back for the rest
 
     async def peek(self, name: str, n: int | None = None) -> "array[float]":
@@ -363,25 +366,30 @@ class Model:
         self._check_open()
         state = self._buffers["state"]
         now = await self._gpu.read(state, 0, STATE_TOKENS + 4)
-        stop = self._last_ops[-1].label
-        whole = not self._inside.has(stop)  # it went on to the argmax, which has moved the state on
+        last = self._last_ops[-1]
+        stop = last.label if self._inside.has(last.label) else None
         words = array("I", now)
-        position, fed = (words[0] - 1, words[3]) if whole else self._last_fed
+        # an argmax has moved the state on, and left there what the pass was fed
+        position, fed = (words[0] - 1, words[3]) if last.label == "argmax" else self._last_fed
         self._gpu.write(state, 0, array("I", [position, 1, 0, 0, fed]).tobytes())
-        self._looked = self._inside.until(None if whole else stop)
-        bucket = kv_bucket(position + 1, self.n_ctx)
-        self._gpu.submit(self._inside.recording(1, bucket, None if whole else stop))
+        self._looked = self._inside.until(stop)
+        self._gpu.submit(self._inside.recording(1, kv_bucket(position + 1, self.n_ctx), stop))
         self._gpu.write(state, 0, now)
 
-    async def _values(self, name: str, n: int | None) -> "array[float]":
-        widths = {
-            **dict.fromkeys(("x", "h", "o", "last"), self.hparams.n_embd),
-            **dict.fromkeys(("q", "att"), self.hparams.n_embd_q),
-            **dict.fromkeys(("k", "v"), self.hparams.n_embd_kv),
-            **dict.fromkeys(("gate", "up", "act"), self.hparams.n_ff),
-            "logits": self.hparams.n_vocab,
-            "scores": self.hparams.n_head * self.n_ctx,
+    def _widths(self) -> dict[str, int]:
+        """Elements of a token's row of every result that has a name."""
+        hp = self.hparams
+        return {
+            **dict.fromkeys(("x", "h", "o", "last"), hp.n_embd),
+            **dict.fromkeys(("q", "att"), hp.n_embd_q),
+            **dict.fromkeys(("k", "v"), hp.n_embd_kv),
+            **dict.fromkeys(("gate", "up", "act"), hp.n_ff),
+            "logits": hp.n_vocab,
+            "scores": hp.n_head * self.n_ctx,
         }
+
+    async def _values(self, name: str, n: int | None) -> "array[float]":
+        widths = self._widths()
         ops, rows = self._last_ops, self._last_rows
         if not _writes(ops, name):
             ops, rows = self._looked, 1
@@ -420,5 +428,11 @@ class Model:
 
 
 def _writes(ops: Sequence[Op], name: str) -> list[Op]:
-    """The ops that leave a result called `name`."""
-    return [op for op in ops if op.buffers[-1] == name]
+    """The ops that leave a result called `name`, which nothing else has overwritten since."""
+    found: list[Op] = []
+    for op in ops:
+        if name in op.scratch:
+            found.clear()
+        elif op.buffers[-1] == name:
+            found.append(op)
+    return found

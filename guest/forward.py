@@ -79,6 +79,7 @@ def _embed(hp: HParams, matrices: Matrices, n_partials: int) -> Iterator[Op]:
                     "N_PARTIALS": n_partials,
                 },
                 invocations=padded(hp.n_embd) // 32,
+                scratch=("h", "partials"),
             )
 
 
@@ -177,6 +178,7 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: 
                     {**_shape(matrix), **rows, **overrides},
                     invocations=padded(slab.n_rows) // (2 * pairs[t]),
                     per_token=per_token,
+                    scratch=("h", "partials") if kernel == "project" else (),
                 )
 
     def project(label: str, group: str, y: str, next_norm: str) -> Iterator[Op]:

@@ -33,7 +33,8 @@ class Timing:
     """Seconds by phase. Prefill ends with the first token; decode is everything from there to the last one.
 
     Of `decode_s`, `wait_s` was spent waiting for the GPU; the rest is the host's, `record_s` and `submit_s`
-    being parts of it. What is sent ahead of the first token lies in `prefill_s` alone.
+    being parts of it. What is sent ahead of the first token lies in `prefill_s` alone. Some software adapters
+    compute within the submit (llvmpipe): their computing is then in `submit_s`.
     """
 
     load_s: float = 0.0

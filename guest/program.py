@@ -52,6 +52,7 @@ class Op:
     invocations: int = 0
     per_position: int = 0
     per_token: int = 1
+    scratch: tuple[str, ...] = ()  # buffers that it overwrites for the ops after it, not for people
 
     def grid(self, n_tokens: int, n_kv: int, wg: int, most: int) -> tuple[int, int, int]:
         """Workgroups in x, y, z for workgroups of `wg` and at most `most` in a dimension."""

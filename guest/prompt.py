@@ -19,7 +19,11 @@ def prompt_ids(tokenizer: Tokenizer, n_vocab: int, prompt: str | Sequence[int]) 
     Raises: PromptError for an empty prompt, one that is neither text nor ids, or an id that there is not.
     """
     if isinstance(prompt, str):
-        prompt = tokenizer.encode(prompt, add_special=True)
+        text, prompt = prompt, tokenizer.encode(prompt, add_special=True)
+        if text and not prompt:
+            raise PromptError(
+                f"the vocabulary has no token for any of the prompt {shown(text)}; give another"
+            )
     ids = checked_ids(prompt, n_vocab, "the prompt", "text, or a list of token ids")
     if not ids:
         raise PromptError("the prompt is empty; give at least one token to go on from")

@@ -11,6 +11,7 @@ import pytest
 from fake_gpu import FakeGpu
 from tiny_gguf import tiny_model
 
+import pagelm
 from pagelm.cancel import Cancel
 from pagelm.device import CHUNK_BYTES, Limits
 from pagelm.engine import NO_TOKEN
@@ -743,7 +744,7 @@ def test_labels_follow_the_pass():
     model = load(FakeGpu())
     labels = model.labels()
     assert labels[:5] == ["embed", "blk.0.attn_norm", "blk.0.attn_q", "blk.0.attn_k", "blk.0.attn_v"]
-    assert labels[-4:] == ["last_row", "output_norm", "output", "argmax"]
+    assert labels[-4:] == ["blk.1.ffn_residual", "last_row", "output_norm", "output"]
 
 
 def test_a_header_alone_is_not_read_past():
@@ -757,3 +758,28 @@ def test_a_header_alone_is_not_read_past():
     source = Counting(TINY + bytes(4 << 20))
     gguf = run(read_gguf(source))
     assert source.most <= max(gguf.data_offset + (1 << 20), 1 << 20)
+
+
+def test_append_goes_on_after_a_trace_with_the_id_it_chose_last():
+    gpu = FakeGpu()
+    model = load(gpu)
+
+    async def steps():
+        return [token async for token, _ in model.trace([5, 6], 3)]
+
+    chosen = run(steps())
+    generation = model.generate([9], 1, append=True, ignore_eos=True)
+    run(generation.run())
+    assert generation.prompt_ids == [chosen[-1], 9]
+    assert model.position == 2 + 2 + 2
+
+
+@pytest.mark.parametrize("budget", [0, -5, 1.5, True, "1M"])
+def test_a_budget_that_is_none_is_refused(budget):
+    with pytest.raises(PagelmError, match=f"memory_budget is {budget!r}; allowed: an integer from 1"):
+        run(pagelm.load(TINY, memory_budget=budget))
+
+
+def test_a_budget_beside_a_device_is_refused():
+    with pytest.raises(PagelmError, match="memory_budget and gpu exclude each other"):
+        run(pagelm.load(TINY, gpu=FakeGpu(), memory_budget=1 << 30))

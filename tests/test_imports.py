@@ -17,7 +17,8 @@ HOST = ROOT / "host"
 
 # guest module or package -> the guest modules it may import; `errors` and its own package are free for all.
 EDGES: dict[str, set[str]] = {
-    "": {"cancel", "device", "device.default", "engine", "generation", "kernels", "loading", "metrics"},
+    "": {"cancel", "device", "device.default", "engine", "generation", "kernels", "loading", "metrics"}
+    | {"prompt"},
     "loading": {
         "adapt",
         "cancel",

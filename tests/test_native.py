@@ -80,10 +80,11 @@ def test_every_step_can_be_stopped_after_and_equals_the_oracle(tmp_path):
     async def gpu():
         model = await open_model(path)
         try:
-            assert [label for label in model.labels() if label != "last_row"] == list(trace)
-            for label in trace:
-                if label.endswith(("kv_store", "attn_scores", "attn_softmax", "argmax")):
-                    continue  # caches and masked rows have no flat form; the step after shows them
+            named = [label for label in trace if not label.endswith(("kv_store", "argmax"))]
+            assert [label for label in model.labels() if label != "last_row"] == named
+            for label in named:
+                if label.endswith(("attn_scores", "attn_softmax")):
+                    continue  # masked rows have no flat form; the step after shows them
                 got = np.array(await model.prefill_logits(PROMPT, stop=label))
                 assert worst(got, trace[label].ravel()) <= 1e-5, label
         finally:
@@ -237,3 +238,29 @@ def test_a_model_outlives_the_event_loop_that_loaded_it(tmp_path):
     stopped = asyncio.run(model.prefill_logits(PROMPT, stop="blk.1.ffn_gate"))
     assert worst(np.array(gate), np.array(stopped)) <= 1e-5
     asyncio.run(model.close())
+
+
+@pytest.mark.parametrize(
+    "stop", [None, "output", "blk.1.ffn_residual", "blk.1.attn_values", "blk.1.ffn_norm"]
+)
+def test_peek_after_a_stop_and_after_an_append_gives_the_last_token_s_values(tmp_path, stop):
+    path = tmp_path / "tiny.gguf"
+    tiny_model(path, n_vocab=400, quant={"ffn_up": "F16", "": "F32"})  # two types: no fused gate_up
+    trace = {}
+    Oracle(path).forward(PROMPT, trace=trace)
+    done = list(trace)[: list(trace).index(stop or "output") + 1]
+    labels = {"h": ("attn_norm", "ffn_norm", "output_norm"), "q": ("rope_q",), "v": ("attn_v",)}
+    labels |= {"gate": ("ffn_gate",), "x": ("embed", "attn_residual", "ffn_residual")}
+
+    async def gpu():
+        model = await open_model(path)
+        try:
+            await model.prefill_logits(PROMPT[:-1])
+            await model.prefill_logits(PROMPT[-1:], append=True, stop=stop)
+            return {name: np.array(await model.peek(name)) for name in labels}
+        finally:
+            await model.close()
+
+    for name, got in asyncio.run(gpu()).items():
+        last = [label for label in done if label.rpartition(".")[2] in labels[name]][-1]
+        assert worst(got, trace[last].ravel()) <= 1e-5, (name, last)

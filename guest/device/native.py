@@ -49,13 +49,21 @@ class NativeGpu:
 
         Raises: DeviceError when wgpu-py or an adapter is missing.
         """
-        os.environ.setdefault(
-            "XDG_RUNTIME_DIR", "/nonexistent"
-        )  # else Mesa's loader complains on headless machines
         try:
             import wgpu
         except ImportError as e:
             raise DeviceError("the native device needs wgpu-py: pip install 'pagelm[native]'") from e
+        headless = "XDG_RUNTIME_DIR" not in os.environ
+        if headless:  # else Mesa's loader complains
+            os.environ["XDG_RUNTIME_DIR"] = "/nonexistent"
+        try:
+            return cls._open(wgpu, memory_budget)
+        finally:
+            if headless:
+                del os.environ["XDG_RUNTIME_DIR"]
+
+    @classmethod
+    def _open(cls, wgpu: Any, memory_budget: int | None) -> "NativeGpu":
         wanted = os.environ.get("PAGELM_NATIVE_ADAPTER")
         if wanted:
             adapters = wgpu.gpu.enumerate_adapters_sync()
