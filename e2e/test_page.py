@@ -113,11 +113,19 @@ def test_person_loads_the_default_model_and_reads_the_reference_text(real: Page)
     load(real)
     assert any("MB" in text and " of 96.6 MB" in text for text in shown), shown
     expect(real.get_by_test_id("model-facts")).to_contain_text("llama · 98.4 MB · context 2,048 tokens")
+    grown: list[str] = []
+    real.expose_function("grow", lambda text: grown.append(text))
+    real.evaluate(
+        "new MutationObserver(() => grow(document.getElementById('generated').textContent))"
+        ".observe(document.getElementById('generated'), "
+        "{childList: true, characterData: true, subtree: true})"
+    )
     write(real, case["prompt"], 12)
-    early = wait_for_text(real)
     text = wait_for_end(real)
     assert text == real.evaluate("(ids) => pagelm.call('decode', {ids})", reference)
-    assert text.startswith(early) and len(early) < len(text)
+    lengths = [len(part) for part in grown if part]
+    assert len(set(lengths)) > 3 and lengths == sorted(lengths)  # it was there as it came, not at the end
+    assert all(text.startswith(part) for part in grown)
     expect(real.get_by_test_id("shown-prompt")).to_have_text(case["prompt"])
     expect(real.get_by_test_id("generate-status")).to_contain_text("12 tokens")
     real.get_by_text("Device, memory and speed").click()
