@@ -156,7 +156,7 @@ def test_page_that_crashes_during_a_call_ends_as_device_error(wheel: Path, tiny:
     asyncio.run(crash())
 
 
-@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks for processes in /proc")
+@pytest.mark.linux
 def test_gpu_process_that_dies_ends_as_device_error_and_loading_works_again(
     wheel: Path, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,7 +206,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks for processes in /proc")
+@pytest.mark.linux
 @pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGKILL])
 def test_no_browser_is_left_behind_when_the_program_is_stopped(
     sig: signal.Signals, tiny: Path, tmp_path: Path
@@ -236,7 +236,7 @@ def test_no_browser_is_left_behind_when_the_program_is_stopped(
     assert left == []
 
 
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+@pytest.mark.linux
 @pytest.mark.parametrize("delay", [round(CHANCE.uniform(0.2, 2.5), 2) for _ in range(4)])
 @pytest.mark.parametrize(
     ("sig", "group"),

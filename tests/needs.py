@@ -1,12 +1,13 @@
 """A pytest plugin (`-p needs`) for all tests: fixed random numbers, loud numpy errors, what markers need.
 
-A test marked `gpu`, `browser` or `model` is skipped with the reason where the thing is missing, and fails
-there when CI is set: a pipeline that tests less than it says is worse than one that is red.
+A test whose marker stands in MISSING is skipped with the reason where the thing is missing, and fails there
+when CI is set: a pipeline that tests less than it says is worse than one that is red.
 """
 
 import functools
 import importlib.util
 import os
+import platform
 import random
 from pathlib import Path
 
@@ -38,8 +39,8 @@ def missing_gpu() -> str:
 @functools.cache
 def missing_browser() -> str:
     """Why there is no Chromium to drive, or no Pyodide to run in it, or an empty string."""
-    if importlib.util.find_spec("playwright") is None:
-        return "playwright is not installed"
+    if reason := missing_playwright():
+        return reason
     try:
         find_chromium()
         pyodide_dir()
@@ -64,7 +65,29 @@ def missing_model() -> str:
     return ""
 
 
-MISSING = {"gpu": missing_gpu, "browser": missing_browser, "model": missing_model}
+def missing_playwright() -> str:
+    return "" if importlib.util.find_spec("playwright") else "playwright is not installed"
+
+
+def missing_linux() -> str:
+    """What of Linux is not here, or an empty string."""
+    files = ("/proc/self/stat", "/proc/self/environ", "/dev/full")
+    return ", ".join(f"no {path}" for path in files if not os.path.exists(path))
+
+
+def missing_glibc() -> str:
+    here = platform.machine() == "x86_64" and platform.libc_ver()[0] == "glibc"
+    return "" if here else "the functions are those of glibc on x86-64"
+
+
+MISSING = {
+    "gpu": missing_gpu,
+    "browser": missing_browser,
+    "playwright": missing_playwright,
+    "model": missing_model,
+    "linux": missing_linux,
+    "glibc": missing_glibc,
+}
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -72,7 +71,7 @@ def test_everybody_finds_the_browser_that_playwright_brought(
     assert missing_browser.__wrapped__() == ""
 
 
-@pytest.mark.skipif(find_spec("playwright") is None, reason="playwright is not installed")
+@pytest.mark.playwright
 def test_playwright_says_where_its_own_browser_would_be() -> None:
     assert Path(ASK() or "").is_absolute()
 
@@ -115,7 +114,7 @@ def browser(empty_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+@pytest.mark.linux
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGKILL, None], ids=["TERM", "KILL", "end of block"])
 def test_browser_ends_with_whoever_started_it(browser: Path, sig: signal.Signals | None) -> None:
     with contextlib.ExitStack() as stack:

@@ -306,7 +306,7 @@ def ended(args, redirection, tiny):
     return done.returncode, done.stderr.decode()
 
 
-@pytest.mark.skipif(not os.path.exists(FULL), reason=f"no {FULL}")
+@pytest.mark.linux
 @pytest.mark.usefixtures("with_pyodide")
 @pytest.mark.parametrize("args", OUTPUTS, ids=" ".join)
 def test_full_disk_is_one_line(args, tiny):
@@ -336,7 +336,7 @@ def test_closed_stderr_or_stdin_is_none_of_its_business(redirection, tiny):
     assert ended([*args[:-1], "0"], "2>&-", tiny) == (2, "")
 
 
-@pytest.mark.skipif(not os.path.exists(FULL), reason=f"no {FULL}")
+@pytest.mark.linux
 def test_full_stderr_ends_with_2_not_with_a_traceback(tiny):
     args = ["run", "MODEL", "--device", "cpu", "--prompt", "x", "--max-tokens", "3"]
     assert ended(args, f"2>{FULL}", tiny)[0] == 2

@@ -25,6 +25,18 @@ def test_kernel_matches_numpy(gpu, case):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize(
+    "variant", [v for v in variants() if v.quant in (None, "Q4_1")], ids=lambda variant: variant.name
+)
+def test_every_kernel_is_right_at_every_workgroup_size(gpu, variant):
+    """Of kernels with weights one type: what depends on the type does not see the workgroup."""
+    case = min((c for c in CASES if c.op.variant == variant), key=lambda c: c.op.invocations)
+    for wg in WORKGROUP_SIZES:
+        if wg >= 4 or variant.share != "quad":  # quads need whole ones
+            case.check(asyncio.run(run_case(gpu, case, wg)))
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("case", [c for c in CASES if c.op.invocations > 64], ids=lambda case: case.id)
 def test_kernel_matches_numpy_when_the_grid_is_folded(gpu, case):
     """At most 2 workgroups in a dimension: what happens past 65,535 workgroups, without the work."""

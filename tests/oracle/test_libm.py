@@ -1,14 +1,11 @@
 """The C library's float32 functions, last bits included."""
 
 import ctypes
-import platform
 
 import numpy as np
 import pytest
 
 from pagelm.host.oracle.libm import expf, sincosf
-
-GLIBC = platform.libc_ver()[0] == "glibc" and platform.machine() == "x86_64"
 
 
 def arguments(rng):
@@ -56,7 +53,7 @@ def test_results_that_are_not_the_nearest_float():
         assert (nearest.view(np.uint32) != got).all(), name
 
 
-@pytest.mark.skipif(not GLIBC, reason="the functions are those of glibc on x86-64")
+@pytest.mark.glibc
 def test_functions_equal_glibc(rng):
     libm = ctypes.CDLL("libm.so.6")
 
