@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from reprlib import repr as shown
 from typing import TypeVar
 
+from .activations import Activations
 from .cancel import Cancel
 from .device import AdapterInfo, Buffer, Gpu
 from .errors import BusyError, ContextFull, NumericError, PagelmError, PromptError
@@ -23,7 +24,7 @@ from .metrics import Stats, Timing
 from .program import Op, Pipelines, Program, kv_bucket
 from .prompt import checked_ids, is_integer, prompt_ids
 from .tokenizer import Tokenizer
-from .weights import MemoryPlan, padded
+from .weights import MemoryPlan
 
 SUBMIT_TARGET_S = 0.25  # a piece of a prompt is sized to take about this long
 NO_TOKEN = 0xFFFFFFFF  # argmax found NaN only
@@ -47,16 +48,12 @@ class Model:
         self._buffers: dict[str, Buffer] = {}
         self._prompt: Program
         self._decode: Program
-        self._baseline: Program  # compiled when something looks inside, like the next one
-        self._inside: Program  # the baseline without its writes to the cache
+        self._baseline: Program  # compiled when a pass has to stop at what fusion hides
+        self._activations: Activations
         self._pipelines = Pipelines()
         self._n_past = 0
         self._unfed: list[int] = []  # the last token generated: shown, but not yet in the cache
         self._piece = TOKEN_TILE  # prompt tokens in the next submit
-        self._last_ops: tuple[Op, ...] = ()
-        self._last_rows = 0
-        self._last_fed = (0, 0)  # position and id of the last token of a prompt's piece
-        self._looked: tuple[Op, ...] = ()  # what has been computed once more, for one token
         self._busy = False
         self._generation: Generation | None = None  # the newest one
         self._holder: object = None  # the call that the cache belongs to; any other must not go on in it
@@ -80,9 +77,8 @@ class Model:
 
     def labels(self) -> list[str]:
         """Names of a prompt's steps that leave a result, in order; each can be given as `stop`."""
-        ops = (*self._baseline.ops, *self._prompt.ops[-2:])  # the output and its argmax
-        widths = self._widths()
-        return list(dict.fromkeys(op.label for op in ops if op.buffers[-1] in widths))
+        ops = (*self._baseline.ops, *(op for op in self._prompt.ops if op.label == "output"))
+        return list(dict.fromkeys(op.label for op in ops if op.buffers[-1] in self._activations.widths))
 
     def encode_prompt(self, prompt: str | Sequence[int]) -> list[int]:
         """Ids of a prompt: special tokens in it parsed, BOS where the metadata asks for it.
@@ -142,7 +138,7 @@ class Model:
             first = await self._prefill(holder, ids, Cancel(), stop=stop)
             if first is not None:
                 await self._held(holder, first)
-            return await self._values(self._last_ops[-1].buffers[-1] if stop else "logits", None)
+            return await self._values(self._activations.newest if stop else "logits")
 
     async def trace(
         self, prompt: str | Sequence[int], n: int, forced: Sequence[int] | None = None
@@ -174,7 +170,7 @@ class Model:
                         self._gpu.write(self._buffers["state"], STATE_TOKENS, token.tobytes())
                     pending, _, _ = self._submit_decode()
                 value = await self._token(holder, pending)
-                logits = await self._values("logits", None)
+                logits = await self._values("logits")
                 self._unfed = [value]
             yield value, logits  # not at work meanwhile: nobody may ever come back for the rest
 
@@ -187,8 +183,6 @@ class Model:
         if n is not None and (not is_integer(n) or n < 0):
             raise PagelmError(f"n is {shown(n)}; allowed: an integer from 0, or None for all values")
         with self._working():
-            if not _writes(self._last_ops, name) and _writes(self._inside.ops, name):
-                await self._look_inside()
             return await self._values(name, n)
 
     def reset(self) -> None:
@@ -205,14 +199,15 @@ class Model:
         A generation still open ends as "cancelled"; any other call, still open or later, with a PagelmError.
         """
         self._end_generation()
-        buffers, self._buffers = self._buffers, {}
+        buffers = list(self._buffers.values())
         if not buffers:
             return
+        self._buffers.clear()
         try:
             with suppress(PagelmError):  # a lost device has nothing under way any more
                 await self._drain()
         finally:
-            self._gpu.free(*buffers.values())
+            self._gpu.free(*buffers)
             if self.owns_gpu:
                 self._gpu.close()
 
@@ -282,8 +277,7 @@ class Model:
             while size < len(piece):
                 size *= 2
             recording = program.recording(size, kv_bucket(n_past + size, self.n_ctx), until)
-            self._passed(program.until(until), len(piece))
-            self._last_fed = (n_past + len(piece) - 1, piece[-1])
+            self._passed(program.until(until), len(piece), (n_past + len(piece) - 1, piece[-1]))
             if last and stop is None:
                 first_token = self._gpu.submit(recording, (state, STATE_NEXT))
             else:
@@ -351,64 +345,19 @@ class Model:
         while self._in_flight:
             await self._in_flight.popleft()
 
-    def _passed(self, ops: tuple[Op, ...], rows: int) -> None:
-        """Note what was submitted, over how many tokens."""
-        self._last_ops, self._last_rows, self._looked = ops, rows, ()
+    def _passed(self, ops: tuple[Op, ...], n_tokens: int, fed: tuple[int, int] | None = None) -> None:
+        """Note what was submitted: see `Activations.passed`."""
+        self._activations.passed(ops, n_tokens, fed)
         self.stats.submits += 1
         self.stats.dispatches += len(ops)
         self.stats.memory_bytes = self._gpu.memory_used
 
-    async def _look_inside(self) -> None:
-        """Compute the last token's pass once more with a buffer for every result, as far as it went."""
-        if not self._last_ops or self._looked:
-            return
-        await self._inside.compile(self._buffers, self._pipelines)
-        self._check_open()
-        state = self._buffers["state"]
-        now = await self._gpu.read(state, 0, STATE_TOKENS + 4)
-        last = self._last_ops[-1]
-        stop = last.label if self._inside.has(last.label) else None
-        words = array("I", now)
-        # an argmax has moved the state on, and left there what the pass was fed
-        position, fed = (words[0] - 1, words[3]) if last.label == "argmax" else self._last_fed
-        self._gpu.write(state, 0, array("I", [position, 1, 0, 0, fed]).tobytes())
-        self._looked = self._inside.until(stop)
-        self._gpu.submit(self._inside.recording(1, kv_bucket(position + 1, self.n_ctx), stop))
-        self._gpu.write(state, 0, now)
-
-    def _widths(self) -> dict[str, int]:
-        """Elements of a token's row of every result that has a name."""
-        hp = self.hparams
-        return {
-            **dict.fromkeys(("x", "h", "o", "last"), hp.n_embd),
-            **dict.fromkeys(("q", "att"), hp.n_embd_q),
-            **dict.fromkeys(("k", "v"), hp.n_embd_kv),
-            **dict.fromkeys(("gate", "up", "act"), hp.n_ff),
-            "logits": hp.n_vocab,
-            "scores": hp.n_head * self.n_ctx,
-        }
-
-    async def _values(self, name: str, n: int | None) -> "array[float]":
-        widths = self._widths()
-        ops, rows = self._last_ops, self._last_rows
-        if not _writes(ops, name):
-            ops, rows = self._looked, 1
-        if name not in widths or not _writes(ops, name):
-            there = (*self._last_ops, *self._inside.ops) if self._last_ops else ()
-            known = ", ".join(w for w in widths if _writes(there, w))
-            raise PagelmError(
-                f"nothing named {name!r} was computed by the last pass; there is: {known or 'nothing'}"
-            )
-        row = rows - 1 if _writes(ops, name)[-1].per_token else 0
-        width = widths[name]
-        stride = width if name in ("logits", "scores") else padded(width)
-        count = width if n is None else min(n, width)
+    async def _values(self, name: str, n: int | None = None) -> "array[float]":
         try:
-            data = await self._gpu.read(self._buffers[name], 4 * row * stride, 4 * count) if count else b""
-        except PagelmError:
+            return await self._activations.values(name, n)
+        except (PagelmError, KeyError):
             self._check_open()  # if it was closed meanwhile, that is why
             raise
-        return array("f", data)
 
     def _check_open(self) -> None:
         if not self._buffers:
@@ -425,14 +374,3 @@ class Model:
             yield
         finally:
             self._busy = False
-
-
-def _writes(ops: Sequence[Op], name: str) -> list[Op]:
-    """The ops that leave a result called `name`, which nothing else has overwritten since."""
-    found: list[Op] = []
-    for op in ops:
-        if name in op.scratch:
-            found.clear()
-        elif op.buffers[-1] == name:
-            found.append(op)
-    return found

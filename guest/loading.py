@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from reprlib import repr as shown
 
+from .activations import Activations
 from .adapt import Choice, choose
 from .cancel import Cancel
 from .device import CHUNK_BYTES, Gpu, Limits, Source
@@ -148,8 +149,15 @@ async def _compile(
     ]
     ops = baseline(hp, matrices, n_ctx=n_ctx)
     model._baseline = Program(gpu, ops, gpu.limits.workgroup_size(), nbytes)
-    inside = [op for op in ops if op.variant.kernel != "kv_store"]
-    model._inside = Program(gpu, inside, gpu.limits.workgroup_size(), nbytes)
+    looking = [op for op in ops if op.variant.kernel != "kv_store"]
+    model._activations = Activations(
+        gpu,
+        hp,
+        n_ctx,
+        Program(gpu, looking, gpu.limits.workgroup_size(), nbytes),
+        model._buffers,
+        model._pipelines,
+    )
     total = len({key for program in programs for key in program.keys})
     done = 0
 

@@ -20,6 +20,7 @@ EDGES: dict[str, set[str]] = {
     "": {"cancel", "device", "device.default", "engine", "generation", "kernels", "loading", "metrics"}
     | {"prompt"},
     "loading": {
+        "activations",
         "adapt",
         "cancel",
         "device",
@@ -33,6 +34,7 @@ EDGES: dict[str, set[str]] = {
     }
     | {"repack", "rope", "tokenizer", "weights"},
     "engine": {
+        "activations",
         "cancel",
         "device",
         "forward",
@@ -49,6 +51,7 @@ EDGES: dict[str, set[str]] = {
     "prompt": {"tokenizer"},
     "program": {"device", "kernels"},
     "forward": {"adapt", "hparams", "kernels", "kv_cache", "program", "weights"},
+    "activations": {"device", "forward", "hparams", "program", "weights"},
     "adapt": {"device", "kernels"},
     "repack": {"device", "kernels", "weights"},
     "weights": {"device", "gguf", "hparams", "quants"},
