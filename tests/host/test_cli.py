@@ -1,4 +1,4 @@
-"""The command line: what each command prints, and how it ends when something is wrong."""
+"""The command line: what each command prints."""
 
 import codecs
 import functools
@@ -6,70 +6,20 @@ import http.server
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
-import time
 import urllib.request
 
 import pytest
-from click.testing import CliRunner
-from fake_lm import FakeLm, cpu_lm, oracle_with_wrong_weight
-from tiny_gguf import tiny_model
+from command import finished, invoke, pagelm_process
 
 import pagelm
 from pagelm import kernels
 from pagelm.host import check as checks
-from pagelm.host import cli as commands
 from pagelm.host import terminal
-from pagelm.host.assets import PYODIDE_FILES
 from pagelm.host.cpu_lm import CpuLm
-from pagelm.host.oracle.ops import log_softmax
 from pagelm.host.terminal import visible
 
 RUN_KEYS = {"prompt_ids", "ids", "text", "stop_reason", "timing", "stats", "adapter", "device"}
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    path = tmp_path_factory.mktemp("cli") / "tiny.gguf"
-    tiny_model(path, quant="F32", tied=False)
-    return str(path)
-
-
-@pytest.fixture
-def fake(monkeypatch, tmp_path):
-    """A device that answers at once, in place of every device; `MODEL` is a file that exists."""
-    lm = FakeLm(pieces=("one ", "two ", "drei"))
-    lm.opened_with = []
-
-    async def open_fake(device, model, **options):
-        lm.opened_with.append((device, model, options))
-        return lm
-
-    monkeypatch.setattr(commands, "open_lm", open_fake)
-    model = tmp_path / "model.gguf"
-    model.write_bytes(b"GGUF")
-    lm.model = str(model)
-    return lm
-
-
-def invoke(*args, **options):
-    return CliRunner().invoke(commands.cli, list(args), prog_name="pagelm", **options)
-
-
-def pagelm_process(*args, **options):
-    command = [sys.executable, "-m", "pagelm.host.cli", *args]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
-
-
-def finished(*args):
-    process = pagelm_process(*args, stdin=subprocess.DEVNULL)
-    out, err = process.communicate(timeout=60)
-    return process.returncode, out.decode(), err.decode()
-
-
-# ---- run ------------------------------------------------------------------------------------------------
 
 
 def test_run_streams_text_to_stdout_and_timing_to_stderr(fake):
@@ -200,264 +150,6 @@ def test_context_that_ends_first_is_the_stop_reason(tiny):
     assert code == 2 and f"do not fit the context of {n_prompt - 1}" in err
 
 
-# ---- how it ends ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        ["run"],
-        ["run", "--prompt", "x", "--device", "tpu"],
-        ["run", "--prompt", "x", "--max-tokens", "0"],
-        ["run", "--prompt", "x", "--memory-budget", "lots"],
-        ["run", "--prompt", "x", "no-such-file.gguf"],
-        ["run", "--prompt", "x", "--unknown"],
-        ["no-such-command"],
-        ["--no-such-option"],
-        ["tokenize"],
-        ["tokenize", "--text", "a", "--file", "b"],
-        ["shaders", "--workgroup", "3"],
-        ["check", "--exact"],
-        ["check", "--device", "cpu"],
-        ["check", "--exact", "--reference", "x", "--device", "native"],
-        ["bench", "--gen", "1"],
-        ["serve", "http://127.0.0.1/x.gguf"],
-    ],
-    ids=" ".join,
-)
-def test_mistake_is_one_line_on_stderr_and_exit_code_2(args):
-    result = invoke(*args)
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.startswith("pagelm: ") and result.stderr.count("\n") == 1
-
-
-def test_mistake_is_one_line_in_a_real_process_too(tmp_path):
-    (tmp_path / "x.gguf").write_bytes(b"not a model at all")
-    code, out, err = finished("run", str(tmp_path / "x.gguf"), "--device", "cpu", "--prompt", "x")
-    assert (code, out) == (2, "")
-    assert err.startswith("pagelm: ") and err.count("\n") == 1 and "not a GGUF file" in err
-
-
-@pytest.mark.parametrize("budget", ["-5", "-0", "1.5G", "", "5 apples"])
-def test_budget_that_is_no_number_of_bytes_is_refused(fake, budget):
-    result = invoke("run", fake.model, "--prompt", "x", f"--memory-budget={budget}")
-    assert result.exit_code == 2 and fake.opened_with == []
-    assert f"{budget!r} is no number of bytes; allowed: digits, then K, M or G" in result.stderr
-
-
-@pytest.mark.gpu
-def test_budget_that_is_a_byte_short_is_told_from_what_is_needed(tiny):
-    total = json.loads(invoke("inspect", tiny, "--json").stdout)["plan"]["total"]
-    result = invoke("run", tiny, "--device", "native", "--prompt", "x", "--memory-budget", str(total - 1))
-    assert result.exit_code == 2
-    assert f"needs {total:,} bytes" in result.stderr and f"the budget is {total - 1:,} bytes" in result.stderr
-
-
-def test_missing_package_says_which_extra_brings_it(monkeypatch, tiny):
-    monkeypatch.setitem(sys.modules, "wgpu", None)
-    result = invoke("run", tiny, "--device", "native", "--prompt", "x")
-    assert result.exit_code == 2
-    assert "pip install 'pagelm[native]'" in result.stderr
-
-
-@pytest.mark.parametrize("command", ["shaders", "--help"])
-def test_reader_that_goes_away_ends_it_quietly(command):
-    process = pagelm_process(command, stdin=subprocess.DEVNULL)
-    process.stdout.close()
-    assert process.wait(60) == 141
-    assert process.stderr.read() == b""
-
-
-def test_reader_that_goes_away_stops_the_generation(fake, monkeypatch):
-    def gone(text):
-        raise BrokenPipeError
-
-    monkeypatch.setattr(commands, "print_text", gone)
-    result = invoke("run", fake.model, "--prompt", "x", "--max-tokens", "100", "--ignore-eos")
-    assert result.exit_code == 141
-    assert fake.counts["tokens"] == 1 and fake.closed
-
-
-FULL = "/dev/full"
-OUTPUTS = [
-    ["shaders"],
-    ["shaders", "--json"],
-    ["--help"],
-    ["--version"],
-    ["run", "MODEL", "--device", "cpu", "--prompt", "x", "--max-tokens", "3"],
-    ["serve", "--no-model", "--port", "0"],
-]
-
-
-@pytest.fixture
-def with_pyodide(tmp_path, monkeypatch):
-    """Stands in for Pyodide's files, in the environment of processes too."""
-    for name in PYODIDE_FILES:
-        (tmp_path / name).write_bytes(b"x")
-    monkeypatch.setenv("PAGELM_PYODIDE", str(tmp_path))
-
-
-def ended(args, redirection, tiny):
-    """Exit code and stderr of a command behind a shell's redirection."""
-    words = [tiny if arg == "MODEL" else arg for arg in args]
-    command = ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-m", "pagelm.host.cli", *words]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
-    return done.returncode, done.stderr.decode()
-
-
-@pytest.mark.linux
-@pytest.mark.usefixtures("with_pyodide")
-@pytest.mark.parametrize("args", OUTPUTS, ids=" ".join)
-def test_full_disk_is_one_line(args, tiny):
-    code, err = ended(args, f">{FULL}", tiny)
-    assert code == 2
-    assert err.startswith("pagelm: ") and err.endswith(
-        "No space left on device\n" if args[0][0] == "-" else "elsewhere\n"
-    )
-    assert err.count("\n") == 1
-
-
-@pytest.mark.usefixtures("with_pyodide")
-@pytest.mark.parametrize("args", OUTPUTS, ids=" ".join)
-def test_closed_output_is_one_line(args, tiny):
-    code, err = ended(args, ">&-", tiny)
-    assert (code, err) == (
-        2,
-        "pagelm: standard output is closed; send it somewhere, to /dev/null if nowhere else\n",
-    )
-
-
-@pytest.mark.parametrize("redirection", ["2>&-", "<&-", "2>&- <&-"])
-def test_closed_stderr_or_stdin_is_none_of_its_business(redirection, tiny):
-    args = ["run", "MODEL", "--device", "cpu", "--prompt", "x", "--max-tokens", "3"]
-    code, err = ended(args, redirection, tiny)
-    assert code == 0 and "Traceback" not in err
-    assert ended([*args[:-1], "0"], "2>&-", tiny) == (2, "")
-
-
-@pytest.mark.linux
-def test_full_stderr_ends_with_2_not_with_a_traceback(tiny):
-    args = ["run", "MODEL", "--device", "cpu", "--prompt", "x", "--max-tokens", "3"]
-    assert ended(args, f"2>{FULL}", tiny)[0] == 2
-    assert ended([*args, "--quiet"], f"2>{FULL}", tiny)[0] == 0
-
-
-def test_memory_that_runs_out_is_one_line(fake, monkeypatch):
-    async def greedy(*args):
-        raise MemoryError("Unable to allocate 186 TiB")
-
-    monkeypatch.setattr(fake, "generate", greedy)
-    result = invoke("run", fake.model, "--prompt", "hi")
-    assert result.exit_code == 2
-    assert result.stderr.startswith("pagelm: out of memory: Unable to allocate 186 TiB; ")
-    assert result.stderr.count("\n") == 1
-
-
-def test_ctrl_c_while_it_waits_for_its_prompt_is_one_line(tiny):
-    process = pagelm_process("run", tiny, "--device", "cpu", "--prompt", "-", stdin=subprocess.PIPE)
-    time.sleep(1.5)  # it waits for its prompt now
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, b"", b"pagelm: interrupted\n")
-
-
-# ---- check ----------------------------------------------------------------------------------------------
-
-
-def test_check_that_fails_exits_1_and_names_layer_and_op(monkeypatch, tiny):
-    wrong = cpu_lm(tiny, oracle=oracle_with_wrong_weight(tiny, "blk.1.ffn_up.weight"))
-
-    async def open_wrong(device, model, **options):
-        return wrong
-
-    monkeypatch.setattr(commands, "open_lm", open_wrong)
-    result = invoke("check", tiny, "--json", "--max-tokens", "3")
-    got = json.loads(result.stdout)
-    assert result.exit_code == 1
-    assert got.keys() >= {"ok", "prompts", "max_rel_logit_diff", "ids_equal", "first_bad"}
-    assert got["ok"] is False and got["prompts"] >= 10
-    assert got["first_bad"]["layer"] == 1 and got["first_bad"]["op"] == "ffn_up"
-    assert got["first_bad"]["rel"] > 1e-5
-    assert "WRONG" in result.stderr
-
-
-def test_check_that_passes_exits_0_and_prints_a_table(monkeypatch, tiny, tmp_path):
-    right = cpu_lm(tiny)
-
-    async def open_right(device, model, **options):
-        return right
-
-    monkeypatch.setattr(commands, "open_lm", open_right)
-    prompts = tmp_path / "prompts.txt"
-    prompts.write_text("hello\nworld\n")
-    result = invoke("check", tiny, "--prompts", str(prompts), "--max-tokens", "3")
-    assert result.exit_code == 0
-    assert "'hello'" in result.stdout and "'world'" in result.stdout
-    assert result.stdout.splitlines()[-1].startswith("ok: largest difference 0.00e+00")
-
-
-def reference_file(path, tiny, wrong_steps=0):
-    """A file of one case of 20 steps as the oracle itself computes it, some of its choices replaced."""
-    oracle = checks.Oracle(tiny)
-    ids, greedy, top2 = [5, 6, 7], [], []
-    logits = oracle.forward(ids)
-    top10 = [[int(i), float(p)] for i, p in enumerate(log_softmax(logits)[:10])]
-    for step in range(20):
-        order = logits.argsort()
-        greedy.append(int(order[-2 if step < wrong_steps else -1]))
-        top2.append([-0.1, 3, -0.2])
-        logits = oracle.forward(greedy[-1:])
-    case = {"name": "one", "ids": ids, "greedy": greedy, "firstTop10": top10, "top2": top2}
-    path.write_text(json.dumps({"model": {}, "cases": [case]}))
-    return str(path)
-
-
-@pytest.mark.parametrize(("wrong_steps", "code"), [(0, 0), (1, 0), (2, 1)])
-def test_check_against_a_reference_exits_1_below_95_percent(tiny, tmp_path, wrong_steps, code):
-    file = reference_file(tmp_path / "reference.json", tiny, wrong_steps)
-    result = invoke("check", tiny, "--device", "cpu", "--reference", file, "--json", "--quiet")
-    got = json.loads(result.stdout)
-    assert result.exit_code == code
-    assert got.keys() >= {"steps", "agree", "worst_margin", "max_logprob_diff", "cases"}
-    assert (got["steps"], got["agree"], len(got["cases"])) == (20, 20 - wrong_steps, 1)
-    assert got["worst_margin"] == pytest.approx(0.1 if wrong_steps else 0)
-
-
-@pytest.mark.parametrize(
-    ("args", "where"),
-    [
-        (["--exact"], ("cpu", True)),
-        (["--exact", "--device", "cpu"], ("cpu", True)),
-        (["--device", "cpu"], ("cpu", False)),
-        (["--device", "native"], ("native", False)),
-        ([], ("browser", False)),
-    ],
-)
-def test_check_against_a_reference_opens_the_device_asked_for(tiny, tmp_path, monkeypatch, args, where):
-    opened = []
-
-    async def note(device, model, **options):
-        opened.append((device, options["exact"]))
-        raise pagelm.PagelmError("that is enough")
-
-    monkeypatch.setattr(commands, "open_lm", note)
-    file = reference_file(tmp_path / "reference.json", tiny)
-    assert invoke("check", tiny, "--reference", file, *args).exit_code == 2
-    assert opened == [where]
-
-
-@pytest.mark.parametrize("device", ["browser", "native", "cpu"])
-def test_reference_file_is_looked_at_before_anything_is_loaded(fake, device, tmp_path):
-    (tmp_path / "bad.json").write_text("{}")
-    result = invoke("check", fake.model, "--device", device, "--reference", str(tmp_path / "bad.json"))
-    assert result.exit_code == 2 and "cases is missing" in result.stderr
-    assert fake.opened_with == []
-
-
-# ---- bench, inspect, tokenize, shaders ------------------------------------------------------------------
-
-
 def test_bench_json_has_the_promised_keys(fake):
     result = invoke("bench", fake.model, "--prompt-tokens", "8", "--gen", "4", "--rounds", "2", "--json")
     got = json.loads(result.stdout)
@@ -553,17 +245,8 @@ def test_help_is_what_it_prints_when_nothing_is_asked():
     assert "\nCommands:\n" in bare.stdout
 
 
-def test_unknown_command_is_told_what_there_is():
-    there = ", ".join(sorted(commands.cli.commands))
-    told = f"pagelm: No such command 'bogus'; there are {there} (see pagelm --help)\n"
-    assert invoke("bogus").stderr == told
-
-
 def test_visible_text_is_one_line():
     assert visible("a\n\x1b[1mé'") == "'a\\n\\x1b[1mé''"
-
-
-# ---- models by URL, and the server ----------------------------------------------------------------------
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
