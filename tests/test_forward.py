@@ -1,0 +1,38 @@
+"""The two passes as data: what they ask the kernels for."""
+
+import asyncio
+
+import pytest
+from tiny_gguf import tiny_model
+
+from pagelm.adapt import NARROW, Choice
+from pagelm.device import Limits
+from pagelm.forward import baseline, fused
+from pagelm.gguf import read_gguf
+from pagelm.hparams import hparams_from
+from pagelm.kernels import SHARES, variants
+from pagelm.sources import MemorySource
+from pagelm.weights import matrices_of
+
+
+@pytest.mark.parametrize("pairs", sorted({pairs for _, pairs in NARROW.values()} | {Choice("", 0).pairs}))
+@pytest.mark.parametrize("share", SHARES)
+def test_every_variant_of_a_model_shaped_as_the_default_one_is_listed(share, pairs):
+    """What `variants` lists is compiled and compared with numpy: nothing else may run there."""
+    data = tiny_model(quant="Q4_1", n_embd=576, n_head=9, n_head_kv=3, n_layer=1)
+    gguf = asyncio.run(read_gguf(MemorySource(data)))
+    hp = hparams_from(gguf)
+    matrices, _ = matrices_of(hp, gguf, Limits.default())
+    ops = baseline(hp, matrices, n_ctx=64)
+    for prompt in (True, False):
+        ops += fused(hp, matrices, n_ctx=64, choice=Choice(share, 8, pairs), prompt=prompt)
+    assert {op.variant for op in ops} <= set(variants())
+
+
+def test_a_layer_takes_six_dispatches():
+    data = tiny_model(n_layer=3)
+    gguf = asyncio.run(read_gguf(MemorySource(data)))
+    hp = hparams_from(gguf)
+    matrices, _ = matrices_of(hp, gguf, Limits.default())
+    ops = fused(hp, matrices, n_ctx=64, choice=Choice("quad", 8), prompt=False)
+    assert len(ops) == 3 * 6 + 3  # embed, output, argmax
