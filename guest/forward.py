@@ -99,9 +99,7 @@ def _swiglu(hp: HParams, label: str) -> Op:
     return Op(label, Variant("swiglu"), buffers, {"STRIDE": n}, invocations=n // 4)
 
 
-def _matmul(
-    group: Sequence[Matrix], tensor: str, x: str, y: str, choice: Choice, tokens: int
-) -> Iterator[Op]:
+def _matmul(group: Sequence[Matrix], tensor: str, x: str, y: str, share: str, tokens: int) -> Iterator[Op]:
     """The rows of one tensor times x: y = x W^T."""
     for matrix in group:
         for section in matrix.sections:
@@ -124,7 +122,7 @@ def _matmul(
                 }
                 yield Op(
                     tensor.removesuffix(".weight"),
-                    Variant("matmul", matrix.quant.name, choice.share, (("P", PAIRS), ("T", tokens))),
+                    Variant("matmul", matrix.quant.name, share, (("P", PAIRS), ("T", tokens))),
                     (slab.name, slab.scales, x, "state", y),
                     shape,
                     invocations=padded(b - a) // (2 * PAIRS),
@@ -238,7 +236,7 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: 
             yield _rms_norm(hp, blk + "ffn_norm", "x")
             for name in ("gate", "up"):
                 tensor = f"{blk}ffn_{name}.weight"
-                yield from _matmul(matrices[blk + "ffn_gate_up"], tensor, "h", name, choice, tokens)
+                yield from _matmul(matrices[blk + "ffn_gate_up"], tensor, "h", name, share, tokens)
             yield _swiglu(hp, blk + "swiglu")
         next_norm = f"blk.{layer + 1}.attn_norm" if layer + 1 < hp.n_layer else "output_norm"
         yield from project(blk + "ffn_residual", blk + "ffn_down", "act", next_norm)
@@ -259,7 +257,7 @@ def _baseline(hp: HParams, matrices: Matrices, n_ctx: int) -> Iterator[Op]:
     cache = {"N_EMBD_KV": hp.n_embd_kv, "N_CTX": n_ctx}
 
     def matmul(tensor: str, group: str, x: str, y: str) -> Iterator[Op]:
-        return _matmul(matrices[group], f"{tensor}.weight", x, y, Choice("alone", 0), TOKEN_TILE)
+        return _matmul(matrices[group], f"{tensor}.weight", x, y, "alone", TOKEN_TILE)
 
     def rope(label: str, x: str, n_head: int) -> Op:
         shape = {"N_HEAD": n_head, "N_ROT": hp.n_rot, "STRIDE": padded(n_head * hp.n_embd_head)}

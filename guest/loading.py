@@ -71,8 +71,8 @@ async def load_model(
         # compiling occupies the GPU process while the weights occupy the network: together they cost less
         quants = {m.quant.name for group in matrices.values() for m in group}
         repack, choice = await asyncio.gather(Repack.ready(gpu, buffers, quants), choose(gpu))
-        of_all = {name: n for group in sizes.values() for name, n in group.items()}
-        compiling = asyncio.ensure_future(_compile(model, matrices, choice, of_all, report))
+        nbytes_of = {name: n for group in sizes.values() for name, n in group.items()}
+        compiling = asyncio.ensure_future(_compile(model, matrices, choice, nbytes_of, report))
         try:
             await _upload(model, reads, repack, source, report, cancel)
             await compiling
@@ -134,7 +134,7 @@ async def _compile(
     model: Model,
     matrices: Matrices,
     choice: Choice,
-    nbytes: Mapping[str, int],
+    nbytes_of: Mapping[str, int],
     report: Callable[[Progress], None],
 ) -> None:
     hp, gpu, n_ctx = model.hparams, model._gpu, model.n_ctx
@@ -143,18 +143,18 @@ async def _compile(
             gpu,
             fused(hp, matrices, n_ctx=n_ctx, choice=choice, prompt=prompt),
             choice.workgroup_size,
-            nbytes,
+            nbytes_of,
         )
         for prompt in (True, False)
     ]
     ops = baseline(hp, matrices, n_ctx=n_ctx)
-    model._baseline = Program(gpu, ops, gpu.limits.workgroup_size(), nbytes)
+    model._baseline = Program(gpu, ops, gpu.limits.workgroup_size(), nbytes_of)
     looking = [op for op in ops if op.variant.kernel != "kv_store"]
     model._activations = Activations(
         gpu,
         hp,
         n_ctx,
-        Program(gpu, looking, gpu.limits.workgroup_size(), nbytes),
+        Program(gpu, looking, gpu.limits.workgroup_size(), nbytes_of),
         model._buffers,
         model._pipelines,
     )
