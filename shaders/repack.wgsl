@@ -26,14 +26,11 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
   if (id >= piece.n_rows * n_blocks) {
     return;
   }
-  let block = id % n_blocks;
-  let at = piece.at + id / n_blocks * piece.row_bytes + block * BLOCK_BYTES;
-  let cell = cell_of(piece.row0 + id / n_blocks * piece.step, block, n_blocks);
-  for (var i = 0u; i < WORDS; i++) {
-    for (var quarter = 0u; quarter < 4u; quarter++) {
-      q[(cell * WORDS + i) * 4u + (quarter ^ (cell & 3u))] = word_of(at, 32u * block, quarter, i);
-    }
-  }
+  let row = id / n_blocks;
+  let block = id - row * n_blocks;
+  let at = piece.at + row * piece.row_bytes + block * BLOCK_BYTES;
+  let cell = cell_of(piece.row0 + row * piece.step, block, n_blocks);
+  move_words(at, 32u * block, cell * WORDS * 4u, cell & 3u);
   if (HAS_SCALES) {
     s[cell] = scale_of(at);
   }

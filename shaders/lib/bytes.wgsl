@@ -5,10 +5,7 @@ fn load_half(byte: u32) -> u32 {
   return select(word & 0xffffu, word >> 16u, (byte & 2u) != 0u);
 }
 
-fn load_word(byte: u32) -> u32 {
-  let low = raw[byte / 4u];
-  if ((byte & 2u) == 0u) {
-    return low;
-  }
-  return (low >> 16u) | (raw[byte / 4u + 1u] << 16u);
+// Of two neighbouring words of `raw`, the one that begins with the first or, when `odd`, in its middle.
+fn word_across(low: u32, high: u32, odd: bool) -> u32 {
+  return select(low, (low >> 16u) | (high << 16u), odd);
 }

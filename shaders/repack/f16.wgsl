@@ -5,13 +5,24 @@ const BLOCK_BYTES = 64u;
 const HAS_SCALES = false;
 const WORDS = 4u;
 
-fn half_of(at: u32, element: u32, j: u32) -> u32 {
-  return select(0u, load_half(at + 2u * j), element + j < piece.n_in);
-}
-
-fn word_of(at: u32, element: u32, quarter: u32, i: u32) -> u32 {
-  let j = 16u * (i / 2u) + 4u * quarter + 2u * (i % 2u);
-  return half_of(at, element, j) | (half_of(at, element, j + 1u) << 16u);
+fn move_words(at: u32, element: u32, to: u32, lane: u32) {
+  let left = piece.n_in - element;  // elements of the row from here on
+  let first = at / 4u;
+  let odd = (at & 2u) != 0u;
+  var low = raw[first];
+  // repeat half in 0..2
+  // repeat quarter in 0..4
+  // repeat i in 0..2
+  {
+    const J = 16u * {half}u + 4u * {quarter}u + 2u * {i}u;  // element of the block
+    let high = raw[first + J / 2u + 1u];
+    let kept = select(0u, 0xffffu, J < left) | select(0u, 0xffff0000u, J + 1u < left);
+    q[to + 8u * {half}u + 4u * {i}u + ({quarter}u ^ lane)] = word_across(low, high, odd) & kept;
+    low = high;
+  }
+  // end
+  // end
+  // end
 }
 
 fn scale_of(at: u32) -> f32 {

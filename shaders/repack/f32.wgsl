@@ -5,9 +5,16 @@ const BLOCK_BYTES = 128u;
 const HAS_SCALES = false;
 const WORDS = 8u;
 
-fn word_of(at: u32, element: u32, quarter: u32, i: u32) -> u32 {
-  let j = 16u * (i / 4u) + 4u * quarter + i % 4u;
-  return select(0u, load_word(at + 4u * j), element + j < piece.n_in);
+fn move_words(at: u32, element: u32, to: u32, lane: u32) {
+  let left = piece.n_in - element;  // elements of the row from here on
+  // repeat i in 0..8
+  // repeat quarter in 0..4
+  {
+    const J = 16u * ({i}u / 4u) + 4u * {quarter}u + {i}u % 4u;  // element of the block
+    q[to + 4u * {i}u + ({quarter}u ^ lane)] = select(0u, raw[at / 4u + J], J < left);
+  }
+  // end
+  // end
 }
 
 fn scale_of(at: u32) -> f32 {

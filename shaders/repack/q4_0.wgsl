@@ -5,8 +5,17 @@ const BLOCK_BYTES = 18u;
 const HAS_SCALES = true;
 const WORDS = 1u;
 
-fn word_of(at: u32, element: u32, quarter: u32, i: u32) -> u32 {
-  return load_word(at + 2u + 4u * quarter) ^ 0x80000000u;
+fn move_words(at: u32, element: u32, to: u32, lane: u32) {
+  let first = (at + 2u) / 4u;
+  let odd = ((at + 2u) & 2u) != 0u;
+  var low = raw[first];
+  // repeat quarter in 0..4
+  {
+    let high = raw[first + {quarter}u + 1u];
+    q[to + ({quarter}u ^ lane)] = word_across(low, high, odd) ^ 0x80000000u;
+    low = high;
+  }
+  // end
 }
 
 fn scale_of(at: u32) -> f32 {

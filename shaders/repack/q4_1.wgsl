@@ -5,10 +5,12 @@ const BLOCK_BYTES = 20u;
 const HAS_SCALES = true;
 const WORDS = 1u;
 
-fn word_of(at: u32, element: u32, quarter: u32, i: u32) -> u32 {
-  return load_word(at + 4u + 4u * quarter) ^ 0x80000000u;
+fn move_words(at: u32, element: u32, to: u32, lane: u32) {
+  // repeat quarter in 0..4
+  q[to + ({quarter}u ^ lane)] = raw[at / 4u + 1u + {quarter}u] ^ 0x80000000u;
+  // end
 }
 
 fn scale_of(at: u32) -> vec2f {
-  return unpack2x16float(load_word(at));
+  return unpack2x16float(raw[at / 4u]);
 }

@@ -5,8 +5,19 @@ const BLOCK_BYTES = 34u;
 const HAS_SCALES = true;
 const WORDS = 2u;
 
-fn word_of(at: u32, element: u32, quarter: u32, i: u32) -> u32 {
-  return load_word(at + 2u + 16u * i + 4u * quarter) ^ 0x00808080u;
+fn move_words(at: u32, element: u32, to: u32, lane: u32) {
+  let first = (at + 2u) / 4u;
+  let odd = ((at + 2u) & 2u) != 0u;
+  var low = raw[first];
+  // repeat i in 0..2
+  // repeat quarter in 0..4
+  {
+    let high = raw[first + 4u * {i}u + {quarter}u + 1u];
+    q[to + 4u * {i}u + ({quarter}u ^ lane)] = word_across(low, high, odd) ^ 0x00808080u;
+    low = high;
+  }
+  // end
+  // end
 }
 
 fn scale_of(at: u32) -> f32 {
