@@ -35,10 +35,11 @@ T = TypeVar("T")
 class Model:
     """A model in GPU memory, its tokenizer and its cache. Made by `pagelm.load`."""
 
-    def __init__(self, gpu: Gpu, gguf: Gguf, hp: HParams, tokenizer: Tokenizer, plan: MemoryPlan) -> None:
+    tokenizer: Tokenizer
+
+    def __init__(self, gpu: Gpu, gguf: Gguf, hp: HParams, plan: MemoryPlan) -> None:
         self.gguf = gguf
         self.hparams = hp
-        self.tokenizer = tokenizer
         self.plan = plan
         self.n_ctx = plan.n_ctx
         self.stats = Stats()

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from reprlib import repr as shown
+from typing import Any
 
 from .activations import Activations
 from .adapt import Choice, choose
@@ -54,32 +55,37 @@ async def load_model(
     cancel = cancel or Cancel()
     report = on_progress or (lambda progress: None)
     start = time.perf_counter()
-    gguf = await read_gguf(source)
+    choosing = asyncio.ensure_future(choose(gpu))  # what it compiles costs nothing while the header travels
+    try:
+        gguf = await read_gguf(source)
+        choice = await choosing
+    finally:
+        await _stopped(choosing)
     report(Progress("header", gguf.data_offset, gguf.data_offset))
     hp = hparams_from(gguf)
     n_ctx = context_of(hp, n_ctx)
     matrices, vectors = matrices_of(hp, gguf, gpu.limits)
     sizes, plan = plan_for(hp, gguf, matrices, vectors, gpu.limits, n_ctx)
-    tokenizer = tokenizer_from(gguf.metadata)
-    model = Model(gpu, gguf, hp, tokenizer, plan)
+    model = Model(gpu, gguf, hp, plan)
     buffers, repack = model._buffers, None
     try:
         for group in sizes.values():
             for name, nbytes in group.items():
                 buffers[name] = gpu.buffer(nbytes, name)
-        reads = reads_of(gguf, matrices, vectors, buffers, plan.staging)
-        # compiling occupies the GPU process while the weights occupy the network: together they cost less
         quants = {m.quant.name for group in matrices.values() for m in group}
-        repack, choice = await asyncio.gather(Repack.ready(gpu, buffers, quants), choose(gpu))
         nbytes_of = {name: n for group in sizes.values() for name, n in group.items()}
+        # Compiling takes longest where the processor computes for the GPU, one kernel after the other: it
+        # starts as soon as it can, those that the weights wait for first, and everything else runs beside it.
+        repacking = asyncio.ensure_future(Repack.ready(gpu, buffers, quants))
         compiling = asyncio.ensure_future(_compile(model, matrices, choice, nbytes_of, report))
         try:
+            repack = await repacking
+            model.tokenizer = tokenizer_from(gguf.metadata)
+            reads = reads_of(gguf, matrices, vectors, buffers, plan.staging)
             await _upload(model, reads, repack, source, report, cancel)
             await compiling
         finally:
-            if not compiling.done():
-                compiling.cancel()
-                await asyncio.wait([compiling])
+            await _stopped(repacking, compiling)
         gpu.write(buffers["angles"], 0, angle_table(n_ctx, hp.n_rot, hp.rope_freq_base))
         size = 1
         while size < n_ctx:  # every grid a decode will need, so that none is built while decoding
@@ -93,6 +99,13 @@ async def load_model(
     model.stats.memory_bytes = gpu.memory_used
     model.timing.load_s = time.perf_counter() - start
     return model
+
+
+async def _stopped(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel what still runs and wait for its end; whoever stops it has an error of its own to tell."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def context_of(hp: HParams, n_ctx: int | None) -> int:
@@ -166,7 +179,9 @@ async def _compile(
         done += 1
         report(Progress("kernels", done, total))
 
+    start = time.perf_counter()
     await asyncio.gather(*(p.compile(model._buffers, model._pipelines, compiled) for p in programs))
+    model.timing.compile_s = time.perf_counter() - start
 
 
 async def _upload(
@@ -177,6 +192,7 @@ async def _upload(
     report: Callable[[Progress], None],
     cancel: Cancel,
 ) -> None:
+    start = time.perf_counter()
     total, done = sum(piece.nbytes for read in reads for piece in read.chunk.pieces), 0
     report(Progress("weights", 0, total))
     for read in reads:
@@ -186,3 +202,5 @@ async def _upload(
         done += sum(piece.nbytes for piece in read.chunk.pieces)
         report(Progress("weights", done, total))
     cancel.check("loading the weights")
+    await model._gpu.idle()
+    model.timing.weights_s = time.perf_counter() - start

@@ -32,12 +32,18 @@ class Stats:
 class Timing:
     """Seconds by phase. Prefill ends with the first token; decode is everything from there to the last one.
 
+    `load_s` is all of loading. In it, `weights_s` runs from the first byte of the weights asked for until the
+    GPU has them in its tiles, `compile_s` from the first kernel handed to the compiler to the last one back.
+    They overlap: the two share the processor where it computes for the GPU.
+
     Of `decode_s`, `wait_s` was spent waiting for the GPU; the rest is the host's, `record_s` and `submit_s`
     being parts of it. What is sent ahead of the first token lies in `prefill_s` alone. Some software adapters
     compute within the submit (llvmpipe): their computing is then in `submit_s`.
     """
 
     load_s: float = 0.0
+    weights_s: float = 0.0
+    compile_s: float = 0.0
     prefill_s: float = 0.0
     decode_s: float = 0.0
     record_s: float = 0.0
@@ -51,6 +57,8 @@ class Timing:
         per_token = 1e3 / self.decode_tokens if self.decode_tokens else 0.0
         return {
             "load_s": self.load_s,
+            "weights_s": self.weights_s,
+            "compile_s": self.compile_s,
             "prefill_s": self.prefill_s,
             "decode_s": self.decode_s,
             "prefill_tok_s": self.prefill_tokens / self.prefill_s if self.prefill_s else 0.0,

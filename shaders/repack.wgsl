@@ -30,6 +30,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
   let block = id - row * n_blocks;
   let at = piece.at + row * piece.row_bytes + block * BLOCK_BYTES;
   let cell = cell_of(piece.row0 + row * piece.step, block, n_blocks);
+  // Of the block at byte `at`, whose first weight is that element of its row: its words to q[to…], the quarters
+  // in the order of `lane`. Unrolled, and each word of `raw` read once: loads and stores are what this costs.
   move_words(at, 32u * block, cell * WORDS * 4u, cell & 3u);
   if (HAS_SCALES) {
     s[cell] = scale_of(at);

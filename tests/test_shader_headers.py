@@ -129,5 +129,5 @@ def test_repack_part_agrees_with_the_table(quant):
         "HAS_SCALES": str(row.scales > 0).lower(),
         "WORDS": str(row.words),
     }
-    assert "fn word_of(at: u32, element: u32, quarter: u32, i: u32) -> u32 {" in source
+    assert "fn move_words(at: u32, element: u32, to: u32, lane: u32) {" in source
     assert f"fn scale_of(at: u32) -> {'vec2f' if row.scales == 2 else 'f32'} {{" in source

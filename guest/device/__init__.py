@@ -150,7 +150,8 @@ class Gpu(Protocol):
     async def upload(self, source: Source, chunk: Chunk) -> None:
         """Move one chunk from the source into its buffers; in the browser not through Python objects.
 
-        Returns when the device has taken the bytes over, so that staging memory stays bounded.
+        Returns when the chunk has been read and all but its last few MiB have been taken over by the device,
+        so that staging memory stays bounded; what goes wrong after that, the next call or `idle` tells.
         A piece whose length is no multiple of 4 is completed with zero bytes.
         """
         ...

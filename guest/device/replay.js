@@ -7,6 +7,7 @@
   const RING = 4; // read-back slots; the engine keeps at most three reads pending
   const WORDS = 5; // per step: pipeline, bind group, workgroups in x, y, z
   const STEP = 4 << 20; // bytes of an upload that are read and written at a time; a multiple of 4
+  const STEPS = 3; // of them that the GPU may not have taken over yet
   const LIMITS = [
     "maxBufferSize",
     "maxStorageBufferBindingSize",
@@ -41,6 +42,7 @@
       this.lost = ""; // why the device is gone; everything but this flag may look fine after a loss
       this.fault = null; // first error that no caller has been told of yet
       this.checks = new Set(); // error scopes not yet answered
+      this.taking = []; // promises of the steps of uploads that the GPU has yet to take over, oldest first
       this.closed = false;
       this.gone = device.lost.then((info) => {
         const why = info.message || info.reason;
@@ -255,20 +257,19 @@
     }
 
     // Read one chunk through `reader` (streams.js) and spread it: `numbers` holds, per buffer, its byte
-    // offset, the position in the file and the length of one piece. In steps, each read while the GPU takes
-    // over the one before: that needs 8 MiB of staging where a whole chunk would need 16 in three places.
+    // offset, the position in the file and the length of one piece. In steps, the next ones read while the GPU
+    // takes over those before, of this chunk or of the one before it: where a chunk ends, nobody waits.
     async upload(reader, at, size, buffers, numbers) {
       await this.settle();
-      let taken;
       for (let from = at, to; from < at + size; from = to) {
         to = this.stepEnd(from, at + size, numbers);
         const bytes = await reader.chunk(from, to - from);
-        await taken;
+        while (this.taking.length >= STEPS) await this.taking.shift();
         this.spread(bytes, from, buffers, numbers);
         this.queue.submit([]);
-        taken = this.queue.onSubmittedWorkDone().catch(() => {}); // `idle` tells what is wrong
+        const taken = this.queue.onSubmittedWorkDone().catch(() => {}); // `idle` tells what is wrong
+        this.taking.push(Promise.race([taken, this.gone]));
       }
-      await this.idle();
     }
 
     // A step may end inside a piece, but only where the rest starts at a multiple of 4 in its buffer.
