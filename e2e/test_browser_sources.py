@@ -147,6 +147,73 @@ source = await open_source(js.file)
     assert_uploaded(found)
 
 
+STORE = """async ([url, name]) => {
+  const folder = await navigator.storage.getDirectory();
+  self.handle = await folder.getFileHandle(name, { create: true });
+  const access = await self.handle.createSyncAccessHandle();
+  access.truncate(0);
+  access.write(new Uint8Array(await (await fetch(url)).arrayBuffer()));
+  access.close();
+}"""
+
+
+@pytest.fixture
+def stored(worker: InWorker, server: BadServer) -> Iterator[None]:
+    """The file in the origin's private file system; `js.handle` is its handle."""
+    worker.javascript(STORE, [server.url("good"), "stored.gguf"])
+    yield
+    worker.javascript(
+        "async () => { await (await navigator.storage.getDirectory()).removeEntry('stored.gguf'); }"
+    )
+
+
+@pytest.mark.usefixtures("stored")
+@pytest.mark.parametrize("way", ["in place", "as a File"])
+def test_upload_works_from_the_private_file_system(worker: InWorker, way: str) -> None:
+    """In place where the browser can: twice at once, and without a stream."""
+    worker.javascript(
+        """(way) => {
+      const { prototype } = FileSystemFileHandle;
+      self.keptAccess = prototype.createSyncAccessHandle;
+      if (way === "as a File") delete prototype.createSyncAccessHandle;
+    }""",
+        way,
+    )
+    try:
+        kinds, name, size, header, *found = worker.python("""
+sources = [await open_source(js.handle) for _ in range(2)]
+[[str(s.reader.constructor.name) for s in sources], sources[0].name, sources[0].size,
+ hashlib.sha256(await sources[0].read(5, 70_000)).hexdigest(), *[await upload(s) for s in sources]]
+""")
+    finally:
+        worker.javascript(
+            "() => { FileSystemFileHandle.prototype.createSyncAccessHandle = self.keptAccess; }"
+        )
+    assert kinds == [{"in place": "HandleReader", "as a File": "BlobReader"}[way]] * 2
+    assert (name, size) == ("stored.gguf", len(DATA))
+    assert header == hashlib.sha256(DATA[5:70_005]).hexdigest()
+    for each in found:
+        assert_uploaded(each)
+
+
+@pytest.mark.usefixtures("stored")
+def test_what_is_wrong_with_a_stored_file_is_told(worker: InWorker) -> None:
+    past, short, gone = worker.python("""
+source = await open_source(js.handle)
+past = await refused(source.read(source.size - 1, 2))
+source.reader.size += 1  # as if it had been longer when it was opened
+short = await refused(source.read(source.size - 1, 2))
+source.close()
+folder = await js.navigator.storage.getDirectory()
+handle = await folder.getFileHandle("gone.gguf", create=True)
+await folder.removeEntry("gone.gguf")
+[past, short, await refused(open_source(handle))]
+""")
+    assert past.startswith("SourceError: stored.gguf: bytes") and past.endswith(f"it has {len(DATA)}")
+    assert short == f"SourceError: stored.gguf: it ended after {len(DATA)} of {len(DATA) + 1} bytes"
+    assert gone.startswith("SourceError: gone.gguf: ")
+
+
 def test_upload_works_from_bytes(worker: InWorker) -> None:
     found = worker.python("""
 data = bytes(i % 251 for i in range(100_003))

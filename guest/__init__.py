@@ -36,7 +36,7 @@ async def load(
 ) -> Model:
     """Load a GGUF model onto the GPU.
 
-    `source`: a URL or a path, the file's bytes, a `File` or `Blob` of the page, or any `Source`.
+    `source`: a URL or a path, the file's bytes, a `File`, `Blob` or `FileSystemFileHandle`, or any `Source`.
     `gpu`: the device to use; by default the page's WebGPU in Pyodide, wgpu-py elsewhere.
     `n_ctx`: tokens of context; by default the model's own, at most 2048.
     `memory_budget`: bytes of GPU memory the model may take; refused before the first upload if it needs more.

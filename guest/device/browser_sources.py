@@ -1,4 +1,4 @@
-"""Byte sources of the browser: a URL read with Range requests, and a File or Blob.
+"""Byte sources of the browser: a URL read with Range requests, a File or Blob, a file system's handle.
 
 `read` is for the header. The weights go by `reader`, the JavaScript object of streams.js that
 `BrowserGpu.upload` hands on to its own JavaScript half: those bytes never become Python objects.
@@ -47,3 +47,15 @@ class BlobSource(_ReaderSource):
 
     def __init__(self, blob: Any) -> None:
         super().__init__(script("streams.js").openBlob(blob))
+
+
+class HandleSource(_ReaderSource):
+    """A FileSystemFileHandle: of the origin's private file system (OPFS), or of a file that the user picked."""
+
+    @classmethod
+    async def open(cls, handle: Any) -> "HandleSource":
+        """In place where that may be: in a worker, of the private file system. Raises SourceError."""
+        try:
+            return cls(await script("streams.js").openHandle(handle))
+        except JsException as e:
+            raise error_from(e) from None

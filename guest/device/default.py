@@ -24,7 +24,7 @@ async def open_gpu(**options: Any) -> Gpu:
 
 
 async def open_source(spec: str | bytes | object) -> Source:
-    """A byte source for a URL, a path (not in the browser), bytes, or in the browser a File or Blob.
+    """A byte source for a URL, a path (not in the browser), bytes, or in the browser a File, Blob or file handle.
 
     What already is a source is given back as it is. Raises SourceError when it cannot be opened.
     """
@@ -39,6 +39,10 @@ async def open_source(spec: str | bytes | object) -> Source:
             from .browser_sources import BlobSource
 
             return BlobSource(spec)
+        if _IN_BROWSER and hasattr(spec, "getFile"):
+            from .browser_sources import HandleSource
+
+            return await HandleSource.open(spec)
         raise TypeError(f"a model is a URL, a path, bytes or a File, not {type(spec).__name__}")
     place: Any = os.fspath(spec)
     if _IN_BROWSER and isinstance(spec, str):

@@ -4,7 +4,7 @@
 //   chunk(at, n)        n bytes that stay valid until the next call: for the weights. Consecutive chunks are
 //                       read from one open stream into one buffer that is used again and again.
 //   close()
-// Evaluated once; the value of this file is {openUrl, openBlob}.
+// Evaluated once; the value of this file is {openUrl, openBlob, openHandle}.
 (() => {
   "use strict";
 
@@ -302,11 +302,57 @@
     }
   }
 
+  // A file of the origin's private file system, read in place: in workers only, and faster than its File.
+  class HandleReader extends Reader {
+    constructor(name, access) {
+      super(name, access.getSize());
+      this.access = access;
+    }
+
+    fill(bytes, at) {
+      this.inside(at, bytes.byteLength);
+      let got;
+      try {
+        got = this.access.read(bytes, { at });
+      } catch (error) {
+        throw failure(`${this.name}: ${error.message} (reading ${bytes.byteLength} bytes from ${at})`);
+      }
+      if (got !== bytes.byteLength) throw failure(`${this.name}: it ended after ${at + got} of ${this.size} bytes`);
+      return bytes;
+    }
+
+    async chunk(at, n) {
+      if (!(this.buffer?.byteLength >= n)) this.buffer = new ArrayBuffer(Math.max(n, BUFFER));
+      return this.fill(new Uint8Array(this.buffer, 0, n), at);
+    }
+
+    async read(at, n) {
+      return this.fill(new Uint8Array(n), at);
+    }
+
+    close() {
+      super.close();
+      this.access.close();
+    }
+  }
+
   return {
     async openUrl(url) {
       if (!URL.canParse(url, globalThis.location?.href)) throw failure(`'${url}' is no URL`);
       return new UrlReader(new URL(url, globalThis.location?.href).href).start();
     },
     openBlob: (blob) => new BlobReader(blob),
+    async openHandle(handle) {
+      try {
+        return new HandleReader(handle.name, await handle.createSyncAccessHandle({ mode: "read-only" }));
+      } catch {
+        // a page, a file that the user picked, or one that another program part has open: it can still be read
+      }
+      try {
+        return new BlobReader(await handle.getFile());
+      } catch (error) {
+        throw failure(`${handle.name}: ${error.message}`);
+      }
+    },
   };
 })();
