@@ -167,29 +167,31 @@ def stored(worker: InWorker, server: BadServer) -> Iterator[None]:
     )
 
 
+@pytest.fixture
+def no_access(worker: InWorker) -> Iterator[None]:
+    """A place where files cannot be read in place, such as the page itself."""
+    worker.javascript("""() => {
+      self.keptAccess = FileSystemFileHandle.prototype.createSyncAccessHandle;
+      delete FileSystemFileHandle.prototype.createSyncAccessHandle;
+    }""")
+    yield
+    worker.javascript("() => { FileSystemFileHandle.prototype.createSyncAccessHandle = self.keptAccess; }")
+
+
 @pytest.mark.usefixtures("stored")
-@pytest.mark.parametrize("way", ["in place", "as a File"])
-def test_upload_works_from_the_private_file_system(worker: InWorker, way: str) -> None:
-    """In place where the browser can: twice at once, and without a stream."""
-    worker.javascript(
-        """(way) => {
-      const { prototype } = FileSystemFileHandle;
-      self.keptAccess = prototype.createSyncAccessHandle;
-      if (way === "as a File") delete prototype.createSyncAccessHandle;
-    }""",
-        way,
-    )
-    try:
-        kinds, name, size, header, *found = worker.python("""
+@pytest.mark.parametrize("reader", ["HandleReader", "BlobReader"])
+def test_upload_works_from_the_private_file_system(
+    worker: InWorker, reader: str, request: pytest.FixtureRequest
+) -> None:
+    """In place where the browser can; two models may be read from one file at the same time."""
+    if reader == "BlobReader":
+        request.getfixturevalue("no_access")
+    kinds, name, size, header, *found = worker.python("""
 sources = [await open_source(js.handle) for _ in range(2)]
 [[str(s.reader.constructor.name) for s in sources], sources[0].name, sources[0].size,
  hashlib.sha256(await sources[0].read(5, 70_000)).hexdigest(), *[await upload(s) for s in sources]]
 """)
-    finally:
-        worker.javascript(
-            "() => { FileSystemFileHandle.prototype.createSyncAccessHandle = self.keptAccess; }"
-        )
-    assert kinds == [{"in place": "HandleReader", "as a File": "BlobReader"}[way]] * 2
+    assert kinds == [reader] * 2
     assert (name, size) == ("stored.gguf", len(DATA))
     assert header == hashlib.sha256(DATA[5:70_005]).hexdigest()
     for each in found:
@@ -197,21 +199,28 @@ sources = [await open_source(js.handle) for _ in range(2)]
 
 
 @pytest.mark.usefixtures("stored")
-def test_what_is_wrong_with_a_stored_file_is_told(worker: InWorker) -> None:
-    past, short, gone = worker.python("""
+def test_reading_past_the_end_of_a_stored_file_is_refused(worker: InWorker) -> None:
+    past, short = worker.python("""
 source = await open_source(js.handle)
 past = await refused(source.read(source.size - 1, 2))
 source.reader.size += 1  # as if it had been longer when it was opened
 short = await refused(source.read(source.size - 1, 2))
 source.close()
-folder = await js.navigator.storage.getDirectory()
-handle = await folder.getFileHandle("gone.gguf", create=True)
-await folder.removeEntry("gone.gguf")
-[past, short, await refused(open_source(handle))]
+[past, short]
 """)
     assert past.startswith("SourceError: stored.gguf: bytes") and past.endswith(f"it has {len(DATA)}")
     assert short == f"SourceError: stored.gguf: it ended after {len(DATA)} of {len(DATA) + 1} bytes"
-    assert gone.startswith("SourceError: gone.gguf: ")
+
+
+@pytest.mark.usefixtures("stored", "no_access")
+def test_stored_file_that_was_removed_is_told(worker: InWorker) -> None:
+    told = worker.python("""
+folder = await js.navigator.storage.getDirectory()
+handle = await folder.getFileHandle("gone.gguf", create=True)
+await folder.removeEntry("gone.gguf")
+await refused(open_source(handle))
+""")
+    assert told.startswith("SourceError: gone.gguf: ")
 
 
 def test_upload_works_from_bytes(worker: InWorker) -> None:

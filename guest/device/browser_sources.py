@@ -50,7 +50,7 @@ class BlobSource(_ReaderSource):
 
 
 class HandleSource(_ReaderSource):
-    """A FileSystemFileHandle: of the origin's private file system (OPFS), or of a file that the user picked."""
+    """A FileSystemFileHandle: of the origin's private file system (OPFS), or a file that the user picked."""
 
     @classmethod
     async def open(cls, handle: Any) -> "HandleSource":
