@@ -18,6 +18,7 @@ from pagelm.errors import DeviceError, GgufError, PagelmError
 from pagelm.host.browser_lm import BrowserLm
 from pagelm.host.cpu_lm import CpuLm
 from pagelm.host.generate import generate
+from pagelm.host.loadtime import time_loads
 
 DOUBLE = """
 @group(0) @binding(0) var<storage, read> x: array<f32>;
@@ -65,6 +66,16 @@ def test_result_has_the_keys_and_counts_that_it_has_on_the_cpu(browser_lm: Any, 
         assert page[key] == cpu[key], key
     for key in ("tokens", "prompt_tokens"):
         assert page["stats"][key] == cpu["stats"][key], key
+
+
+def test_loads_are_timed_from_the_server_and_from_stored_files(browser_lm: Any, tiny: Path) -> None:
+    report = browser_lm.run(time_loads(str(tiny), n_ctx=64, rounds=2))
+    assert 0 < report["weights_bytes"] < tiny.stat().st_size
+    for place in ("server", "opfs"):
+        found = report[place]
+        assert 0 < found["weights_s"]["min"] <= found["weights_s"]["max"] < found["load_s"]["max"]
+        assert found["compile_again_s"]["max"] < found["compile_s"]["min"]  # the browser has them still
+        assert found["weights_mb_s"]["min"] > 0 < found["weights_alone_mb_s"]["min"]
 
 
 def test_unknown_method_is_an_error_that_lists_the_methods(browser_lm: Any) -> None:

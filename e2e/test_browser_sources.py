@@ -266,6 +266,57 @@ gpu.close()
     assert after == before
 
 
+def test_upload_runs_ahead_of_the_gpu_by_a_bounded_number_of_bytes(
+    worker: InWorker, server: BadServer
+) -> None:
+    """It does not wait where a chunk ends, nor does it pile up what the GPU has not taken over yet."""
+    worker.javascript("""() => {
+      const { prototype } = GPUQueue;
+      self.kept = [prototype.writeBuffer, prototype.onSubmittedWorkDone];
+      self.ahead = { now: 0, most: 0, waits: 0 };
+      prototype.writeBuffer = function (buffer, offset, data, from, size) {
+        ahead.now += size ?? data.byteLength;
+        ahead.most = Math.max(ahead.most, ahead.now);
+        return kept[0].apply(this, arguments);
+      };
+      prototype.onSubmittedWorkDone = async function () {
+        const before = ahead.now;
+        ahead.waits += 1;
+        await kept[1].call(this);
+        await new Promise((resolve) => setTimeout(resolve, 30)); // a slow GPU
+        ahead.now -= Math.min(before, ahead.now, 4 << 20);
+      };
+    }""")
+    try:
+        assert_uploaded(worker.python(f"await upload(await open_source('{server.url('good')}'))"))
+        ahead = worker.javascript("() => self.ahead")
+    finally:
+        worker.javascript(
+            "() => { [GPUQueue.prototype.writeBuffer, GPUQueue.prototype.onSubmittedWorkDone] = self.kept; }"
+        )
+    assert 8 << 20 < ahead["most"] <= (12 << 20) + 64
+    assert ahead["waits"] <= len(DATA) / (4 << 20) + 4  # one a step, and one more a chunk at most
+
+
+def test_device_that_is_lost_during_an_upload_is_told(worker: InWorker, server: BadServer) -> None:
+    told = worker.python(f"""
+gpu = await BrowserGpu.open()
+buffer = gpu.buffer(CHUNK_BYTES, "w")
+source = await UrlSource.open('{server.url("good")}')
+async def all_of_it():
+    for at in (0, CHUNK_BYTES):
+        await gpu.upload(source, Chunk(at, CHUNK_BYTES, (Piece(buffer, 0, at, CHUNK_BYTES),)))
+    await gpu.idle()
+running = asyncio.ensure_future(refused(all_of_it()))
+await asyncio.sleep(0)
+gpu._js.device.destroy()
+told = await running
+source.close()
+told
+""")
+    assert told.startswith("DeviceError: the GPU device was lost")
+
+
 # ---- connections that are cut ----
 
 

@@ -86,20 +86,26 @@ class BrowserLm:
         *,
         wheel: Path | None = None,
         worker: Mapping[str, str] | None = None,
+        profile: Path | None = None,
         on_progress: "OnProgress | None" = None,
         stall_s: float = STALL_S,
     ) -> "BrowserLm":
         """Open the page without loading anything; `serve` is the model that `model_url` leads to.
 
         `wheel`: install this one instead of one made of the installed package. `worker`: parameters of
-        worker.js. Raises: ServerError, SourceError, SetupError; DeviceError when Python does not start.
+        worker.js. `profile`: a folder where the browser keeps what the page stores.
+
+        Raises: ServerError, SourceError, SetupError; DeviceError when Python does not start.
         """
         async with AsyncExitStack() as stack:
             server = stack.enter_context(start_server(serve, wheel))
-            browser = await stack.enter_async_context(open_chromium())
+            browser = await stack.enter_async_context(open_chromium(profile))
             lm = cls(await browser.new_page(), stack, stall_s)
             lm.model_url = server.model_url
-            browser.on("disconnected", lambda _: lm._die("the browser closed or crashed"))
+            browser.on(
+                "disconnected" if profile is None else "close",
+                lambda _: lm._die("the browser closed or crashed"),
+            )
             await lm._boot(f"{server.url}page/driver.html", dict(worker or {}), on_progress)
             lm._stack = stack.pop_all()
             return lm

@@ -15,12 +15,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pagelm.host.assets import SetupError
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser
+    from playwright.async_api import Browser, BrowserContext
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
 APPLICATIONS = (  # macOS keeps programs off the PATH
@@ -89,8 +89,11 @@ def find_chromium(bundled: Callable[[], str | None] | None = None) -> str:
 
 
 @asynccontextmanager
-async def open_chromium() -> AsyncIterator["Browser"]:
+async def open_chromium(profile: Path | None = None) -> "AsyncIterator[Browser | BrowserContext]":
     """A headless browser for the length of the block; it is closed however the block ends.
+
+    With `profile`, a folder, it keeps there what pages store, as a user's browser does; otherwise it is like
+    a private window, which keeps their files in memory.
 
     Raises: SetupError when Playwright or the browser is missing or does not start.
     """
@@ -107,10 +110,13 @@ async def open_chromium() -> AsyncIterator["Browser"]:
     try:
         path = find_chromium(lambda: playwright.chromium.executable_path)
         with guarded(path) as program:
+            browser: Browser | BrowserContext
+            options: Any = {"executable_path": program, "args": chromium_flags(), "timeout": LAUNCH_S * 1000}
             try:
-                browser = await playwright.chromium.launch(
-                    executable_path=program, args=chromium_flags(), timeout=LAUNCH_S * 1000
-                )
+                if profile is None:
+                    browser = await playwright.chromium.launch(**options)
+                else:
+                    browser = await playwright.chromium.launch_persistent_context(profile, **options)
             except Error as error:
                 raise SetupError(f"{path} did not start: {_first_line(error)}") from error
             try:

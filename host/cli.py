@@ -205,6 +205,26 @@ def bench(prompt_tokens: int, gen: int, rounds: int, as_json: bool, quiet: bool,
 @cli.command()
 @model_argument
 @ctx_option
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
+@quiet_option
+@json_option
+def loadtime(model: str, ctx: int | None, rounds: int, quiet: bool, as_json: bool) -> None:
+    """Time loading in the browser, from the local server and from stored files: medians over rounds.
+
+    The GPU needs memory for two of the model: it is loaded again with the kernels at hand, for the speed of
+    the weights alone.
+    """
+    from pagelm.host.loadtime import as_text, time_loads
+
+    say = progress_lines(True, quiet)
+    with needing("playwright", "browser", "loadtime"):
+        report = run_async(time_loads(located(model, quiet), n_ctx=ctx, rounds=rounds, say=say))
+    print_json(report) if as_json else print_text(as_text(report))
+
+
+@cli.command()
+@model_argument
+@ctx_option
 @budget_option
 @click.option("--full", is_flag=True, help="Do not shorten long arrays (with --json).")
 @json_option

@@ -75,6 +75,21 @@ def test_tensors_past_the_binding_limit_become_slabs():
     assert [label for label in model.labels() if label == "embed"] == ["embed"]
 
 
+def test_loading_is_timed_as_a_whole_and_by_its_two_long_parts():
+    gpu = FakeGpu()
+    timing = load(gpu).timing
+    for part in ("weights_s", "compile_s"):
+        assert 0 < timing.as_dict()[part] == getattr(timing, part) < timing.load_s
+
+
+def test_kernels_begin_to_compile_before_the_first_weights_are_read():
+    gpu = FakeGpu()
+    known: list[int] = []
+    gpu.on_upload = lambda: known.append(len(gpu.kernels))
+    load(gpu)
+    assert known[0] > len({op.variant.quant for op in load(FakeGpu())._decode.ops} - {None})
+
+
 def test_cancel_while_loading_frees_everything():
     cancel = Cancel()
     gpu = FakeGpu()

@@ -24,7 +24,7 @@ async def open_gpu(**options: Any) -> Gpu:
 
 
 async def open_source(spec: str | bytes | object) -> Source:
-    """A byte source for a URL, a path (not in the browser), bytes; in the browser a File, Blob or file handle.
+    """A byte source for a URL, a path (not in the browser), bytes; in a page a File, Blob or file handle.
 
     What already is a source is given back as it is. Raises SourceError when it cannot be opened.
     """

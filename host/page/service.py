@@ -17,9 +17,11 @@ import pagelm
 from pagelm import errors
 from pagelm.device import Binding, Kernel, Step
 from pagelm.device.default import open_gpu
+from pagelm.host.page.loads import store, time_load
 
 METHODS = frozenset(
-    "info load encode decode generate trace values labels reset stats compile run_kernel close".split()
+    "info load time_loads encode decode generate trace values labels reset stats compile run_kernel "
+    "close".split()
 )
 MAX_TEXT = 1000  # characters of a metadata string that the page gets
 
@@ -120,6 +122,17 @@ class Service:
             "memory_used": model.memory_used,
             "wasm_bytes": wasm_bytes(),
         }
+
+    async def time_loads(
+        self, call: Call, *, url: str, stored: bool, rounds: int, n_ctx: int | None = None
+    ) -> None:
+        """`rounds` events with the seconds of loads (loads.py), from the server or from a stored copy."""
+        await self.close(call)
+        source = await store(url) if stored else url
+        for _ in range(rounds):
+            call.event("load", **await time_load(source, n_ctx))
+            if call.cancel.cancelled:
+                raise errors.Cancelled("timing loads was cancelled")
 
     async def encode(
         self, call: Call, *, text: str, parse_special: bool = True, add_special: bool = False
