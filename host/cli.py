@@ -188,10 +188,25 @@ def check(
 @click.option("--prompt-tokens", type=click.IntRange(1), default=128, show_default=True)
 @click.option("--gen", type=click.IntRange(2), default=128, show_default=True, help="Tokens to generate.")
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
+@click.option("--profile", is_flag=True, help="GPU time of every kernel instead, over 16 tokens or --gen.")
+@click.option("--trace", type=click.Path(path_type=Path), help="Write the profile as a Chrome trace.")
 @json_option
-def bench(prompt_tokens: int, gen: int, rounds: int, as_json: bool, quiet: bool, **device: Any) -> None:
+def bench(
+    prompt_tokens: int,
+    gen: int,
+    rounds: int,
+    profile: bool,
+    trace: Path | None,
+    as_json: bool,
+    quiet: bool,
+    **device: Any,
+) -> None:
     """Time prefill and decode: medians over rounds after one that warms up."""
     from pagelm.host import bench as benchmark
+
+    if profile or trace is not None:
+        _profile(prompt_tokens, gen, trace, as_json, quiet, device)
+        return
 
     async def main() -> dict[str, Any]:
         async with opened(quiet=quiet, **device) as lm:
@@ -200,6 +215,23 @@ def bench(prompt_tokens: int, gen: int, rounds: int, as_json: bool, quiet: bool,
 
     report = run_async(main())
     print_json(report) if as_json else print_text(benchmark.as_text(report))
+
+
+def _profile(
+    prompt_tokens: int, gen: int, trace: Path | None, as_json: bool, quiet: bool, device: dict[str, Any]
+) -> None:
+    """`bench --profile`."""
+    from pagelm.host import profile as profiling
+
+    async def main() -> dict[str, Any]:
+        async with opened(quiet=quiet, **device) as lm:
+            tokens = min(gen, profiling.TOKENS)
+            return await profiling.profile(lm, prompt_tokens=prompt_tokens, tokens=tokens)
+
+    report = run_async(main())
+    if trace is not None:
+        profiling.write_trace(trace, report)
+    print_json(report) if as_json else print_text(profiling.as_text(report))
 
 
 @cli.command()
