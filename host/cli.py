@@ -28,6 +28,7 @@ from pagelm.host.terminal import (
     read_stdin,
     read_text,
     visible,
+    write_json,
 )
 
 
@@ -230,8 +231,34 @@ def _profile(
 
     report = run_async(main())
     if trace is not None:
-        profiling.write_trace(trace, report)
+        write_json(trace, profiling.trace_of(report))
     print_json(report) if as_json else print_text(profiling.as_text(report))
+
+
+@cli.command("bench-gpu")
+@click.argument("shapes", nargs=-1)
+@click.option("--budget", type=click.FloatRange(1), default=300, show_default=True, help="Seconds, in all.")
+@budget_option
+@click.option("--out", type=click.Path(path_type=Path), help="Write the report to this JSON file too.")
+@json_option
+def bench_gpu(
+    shapes: tuple[str, ...], budget: float, memory_budget: int | None, out: Path | None, as_json: bool
+) -> None:
+    """Is the native GPU right and fast? On random weights in the shapes of real models.
+
+    SHAPES are smollm2-135m, llama-3.2-1b, qwen3-8b; all of them if none is given. Exits 1 when something is
+    wrong; bars of speed that are missed are reported.
+    """
+    with needing("numpy", "oracle", "pagelm bench-gpu"):
+        from pagelm.host import bench_gpu as benchmark
+
+    chosen = benchmark.shapes_named(shapes)
+    say = progress_lines(as_json, False)
+    report = run_async(benchmark.bench_gpu(chosen, budget_s=budget, memory_budget=memory_budget, say=say))
+    if out is not None:
+        write_json(out, report)
+    print_json(report) if as_json else print_text(benchmark.as_text(report))
+    sys.exit(0 if report["ok"] else 1)
 
 
 @cli.command()

@@ -4,14 +4,11 @@ The measuring is `pagelm.profile`'s, in the page or in this process. Dispatches 
 every layer) make a row. The trace is in Chrome's format, for chrome://tracing or https://ui.perfetto.dev.
 """
 
-import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-from pagelm.errors import PagelmError
 from pagelm.host.bench import BUSY_CORES, busy_cores, prompt_of, versions
 from pagelm.host.lm import Lm
 
@@ -228,11 +225,3 @@ def _events(raw: Numbers) -> Iterator[dict[str, Any]]:
     for times in gaps_of(raw["decode"]["whole"]):
         if times[1] > times[0]:
             yield span(5, "idle", times)
-
-
-def write_trace(path: Path, report: Numbers) -> None:
-    """Raises: PagelmError when the file cannot be written."""
-    try:
-        path.write_text(json.dumps(trace_of(report)))
-    except OSError as e:
-        raise PagelmError(f"{path}: the trace cannot be written: {e.strerror or e}") from e

@@ -95,7 +95,7 @@ PACKAGES = ("arch", "tokenizer")  # one line in EDGES stands for all of their mo
 THIRD_PARTY = {"device.browser": {"js", "pyodide"}, "device.browser_sources": {"js", "pyodide"}} | {
     "device.native": {"wgpu"}
 }
-ORACLE_MAY = {"errors", "gguf", "hparams", "quants", "sources"}
+ORACLE_MAY = {"device", "errors", "gguf", "hparams", "quants", "sources"}
 
 
 def modules(folder: Path) -> list[Path]:

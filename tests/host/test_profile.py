@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from fake_lm import FakeLm, cpu_lm
 from tiny_gguf import tiny_model
 
-from pagelm.errors import DeviceError, PagelmError
+from pagelm.errors import DeviceError
 from pagelm.host import profile as profiling
 from pagelm.host.cli import cli
 
@@ -125,11 +125,6 @@ def test_trace_has_every_dispatch_token_and_gap():
     assert names == profiling.LANES
 
 
-def test_a_trace_that_cannot_be_written_says_so(tmp_path):
-    with pytest.raises(PagelmError, match=r"nowhere/trace.json: the trace cannot be written: No such file"):
-        profiling.write_trace(tmp_path / "nowhere" / "trace.json", report_of())
-
-
 def test_the_cpu_has_nothing_to_profile(tmp_path):
     path = tmp_path / "tiny.gguf"
     tiny_model(path)
@@ -149,4 +144,6 @@ def test_the_command_prints_tables_and_writes_the_trace(tmp_path):
     assert sum(e["ph"] == "X" and e["tid"] == 4 for e in events) == 3
     done = CliRunner().invoke(cli, [*given, "--profile", "--json"], catch_exceptions=False)
     report = json.loads(done.stdout)
+    refused = CliRunner().invoke(cli, [*given, "--trace", str(tmp_path / "nowhere" / "trace.json")])
+    assert refused.exit_code == 2 and "nowhere/trace.json: it cannot be written: No such" in refused.stderr
     assert {"prompt", "decode", "copy_bytes_s", "fma_flops_s", "adapter", "raw"} <= report.keys()
