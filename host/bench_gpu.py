@@ -22,10 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pagelm.adapt import NARROW
+from pagelm.cancel import Cancel
 from pagelm.device import AdapterInfo
 from pagelm.device.native import NativeGpu
 from pagelm.engine import Model
-from pagelm.errors import LimitError, PagelmError
+from pagelm.errors import Cancelled, LimitError, PagelmError
 from pagelm.host import profile
 from pagelm.host.bench import TEXT, busy_cores, versions
 from pagelm.host.check import check, rel_diff
@@ -33,6 +34,7 @@ from pagelm.host.native_lm import NativeLm
 from pagelm.host.oracle import Oracle
 from pagelm.host.synthetic import SHAPES, Shape, SyntheticSource
 from pagelm.loading import load_model
+from pagelm.metrics import Progress
 
 Say = Callable[[str], object]
 Report = dict[str, Any]
@@ -40,6 +42,7 @@ Report = dict[str, Any]
 PROMPTS = (TEXT[:90], "1, 1, 2, 3, 5, 8")  # a token a byte: more than go into one submit, and few
 STEPS = 8
 ORACLE_WEIGHTS = 400_000_000  # of a larger model numpy gets one layer
+ORACLE_WEIGHTS_S = 30_000_000  # that numpy gets through, all steps of all prompts, on two cores
 ORACLE_BYTES = 10  # memory that numpy takes for a weight: float32, and what decoding takes meanwhile
 ITSELF_MAX_REL = 2e-5  # two passes of the device: each may be off by 1e-5
 PROMPT_TOKENS = (512, 256, 128, 64, 32)
@@ -79,7 +82,10 @@ async def bench_gpu(
     memory_budget: int | None = None,
     say: Say = lambda line: None,
 ) -> Report:
-    """Run all of it on the native adapter. Returns ok (nothing was wrong), adapter, versions, shapes.
+    """Run all of it on the native adapter.
+
+    Returns ok (something was compared, nothing was wrong), compared of how many comparisons, adapter, limits,
+    busy_cores, versions, budget_s, took_s, shapes.
 
     A shape's report: name, n_layer, weight_bytes, load_s, and the steps "oracle", "whole", "speed", each with
     "ok" or "skipped" (why); or "skipped" or "error" for the shape as a whole.
@@ -103,8 +109,11 @@ async def bench_gpu(
             gpu.close()
     steps = [r[step] for r in reports for step in ("oracle", "whole", "speed") if step in r]
     wrong = [r for r in (*reports, *steps) if "error" in r or r.get("ok") is False]
+    compared = sum("ok" in step for step in steps)
     return {
-        "ok": not wrong,
+        "ok": not wrong and compared > 0,
+        "compared": compared,
+        "comparisons": 2 * len(reports),
         "device": "native",
         "adapter": adapter,
         "limits": {"max_storage_buffer_binding_size": gpu.limits.max_storage_buffer_binding_size},
@@ -131,9 +140,9 @@ async def _shape(gpu: NativeGpu, shape: Shape, clock: Clock, say: Say) -> Report
     await step("oracle", lambda: _against_oracle(gpu, shape, clock, say))
     start = time.monotonic()
     try:
-        model = await load_model(gpu, source, n_ctx=min(N_CTX, shape.n_ctx_train))
+        model = await _loaded(gpu, source, min(N_CTX, shape.n_ctx_train), clock)
     except PagelmError as e:
-        kind = "skipped" if isinstance(e, LimitError) else "error"
+        kind = "skipped" if isinstance(e, LimitError | Skipped) else "error"
         say(f"  {kind}: {e}")
         return {**report, kind: str(e)}
     try:
@@ -144,6 +153,20 @@ async def _shape(gpu: NativeGpu, shape: Shape, clock: Clock, say: Say) -> Report
     finally:
         await model.close()
     return report
+
+
+async def _loaded(gpu: NativeGpu, source: SyntheticSource, n_ctx: int, clock: Clock) -> Model:
+    """Raises: Skipped when the time ends before the model is loaded; what loading raises."""
+    cancel = Cancel()
+
+    def watch(progress: Progress) -> None:
+        if clock.left <= 0:
+            cancel.cancel()
+
+    try:
+        return await load_model(gpu, source, n_ctx=n_ctx, on_progress=watch, cancel=cancel)
+    except Cancelled:
+        raise Skipped("there was no time left to load it") from None
 
 
 async def _caught(run: Callable[[], Awaitable[Report]]) -> Report:
@@ -161,12 +184,11 @@ async def _caught(run: Callable[[], Awaitable[Report]]) -> Report:
 async def _against_oracle(gpu: NativeGpu, shape: Shape, clock: Clock, say: Say) -> Report:
     if n_weights(shape) > ORACLE_WEIGHTS:
         shape = shape.with_layers(1)
-    needed, free = ORACLE_BYTES * n_weights(shape), free_bytes()
-    if free is not None and needed > free:
-        raise Skipped(
-            f"numpy needs about {needed / 1e9:.0f} GB of memory for it; {free / 1e9:.0f} GB are free"
-        )
-    clock.need(n_weights(shape) / 30e6, f"numpy, for {n_weights(shape) / 1e6:.0f} million weights,")
+    n, free = n_weights(shape, multiplied=True), free_bytes()
+    if free is not None and ORACLE_BYTES * n > free:
+        needed = ORACLE_BYTES * n / 1e9
+        raise Skipped(f"numpy needs about {needed:.0f} GB of memory for it; {free / 1e9:.0f} GB are free")
+    clock.need(n / ORACLE_WEIGHTS_S, f"numpy, for {n / 1e6:.0f} million weights,")
     source = SyntheticSource(shape)
     model = await load_model(gpu, source, n_ctx=min(256, shape.n_ctx_train))
     try:
@@ -186,7 +208,9 @@ async def _against_itself(model: Model, clock: Clock, say: Say) -> Report:
     """At full depth: prompt against decode, fused against one operation a dispatch."""
     clock.need(1, "comparing programs")
     ids, last = ids_of(model, 24), f"blk.{model.hparams.n_layer - 1}."
+    start = time.monotonic()
     whole = _f32(await model.prefill_logits(ids))
+    clock.need(5 * (time.monotonic() - start), "comparing programs")  # two more such passes, and tokens
     fed = ids[-STEPS:]  # one at a time, after the rest
     steps = [logits async for _, logits in model.trace(ids[:-STEPS], STEPS + 1, forced=fed)]
     decode = rel_diff(_f32(steps[-1]), whole)
@@ -211,7 +235,7 @@ async def _speed(model: Model, shape: Shape, clock: Clock, say: Say) -> Report:
     for _ in range(2):  # the first warms up; pieces of a prompt grow with what it took
         timing = (await run(ids_of(model, 64), LEAST_GEN, True))["timing"]
     prefill, decode = timing["prefill_tok_s"], timing["decode_tok_s"]
-    # what the profile takes (see pagelm.profile): passes over a piece of the prompt, tokens, the prompt itself
+    # what the profile takes (see pagelm.profile): passes over a piece of the prompt, tokens, the whole prompt
     profile_s = 3 + 4 * LEAST_GEN / decode + 11 * model.plan.n_batch / prefill
     part_s = (clock.left - profile_s) / 6  # of a round, which there should be two of, and of the profile
     fitting = [n for n in PROMPT_TOKENS if n / prefill <= part_s and n + GEN <= model.n_ctx]
@@ -284,7 +308,9 @@ def as_text(report: Report) -> str:
         for name, reached in shape.get("speed", {}).get("bars_reached", {}).items()
         if not reached
     ]
-    lines.append(f"right: {'yes' if report['ok'] else 'NO'}; took {report['took_s']:.0f} s")
+    verdict = "yes" if report["ok"] else "NO" if report["compared"] else "nothing was compared"
+    made = f"{report['compared']} of {report['comparisons']} comparisons made"
+    lines.append(f"right: {verdict}; {made}; took {report['took_s']:.0f} s")
     if missed:
         lines.append(f"slower than a GPU should be: {', '.join(missed)}")
     return "\n".join(lines) + "\n"
@@ -301,11 +327,11 @@ def shapes_named(names: Sequence[str]) -> list[Shape]:
     return [known[name] for name in names] or list(SHAPES)
 
 
-def n_weights(shape: Shape) -> int:
-    """Elements of all matrices."""
+def n_weights(shape: Shape, multiplied: bool = False) -> int:
+    """Elements of all matrices, or of those that are multiplied with, not just looked up in."""
     kv = shape.n_embd // shape.n_head * shape.n_head_kv
     layer = shape.n_embd * (2 * shape.n_embd + 2 * kv + 3 * shape.n_ff)
-    return shape.n_layer * layer + shape.n_vocab * shape.n_embd * (1 if shape.tied else 2)
+    return shape.n_layer * layer + shape.n_vocab * shape.n_embd * (1 if shape.tied or multiplied else 2)
 
 
 def ids_of(model: Model, n: int) -> list[int]:
