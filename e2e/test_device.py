@@ -176,7 +176,7 @@ spans, whole = ([[a - first, b - first] for a, b in times] for times in (spans, 
     assert value == [300 * 13]
     assert (len(spans), len(whole)) == (100, 1)
     moments = [moment for span in (*spans, *whole) for moment in span]
-    assert moments == sorted(moments) and 0 < moments[-1] <= wall_ns + 2 * 65536  # Chromium may round so
+    assert moments == sorted(moments) and 0 < moments[-1] <= wall_ns * 1.001 + 200_000  # rounded at most so
 
 
 def test_timing_needs_timestamp_queries(python: Python) -> None:

@@ -14,6 +14,7 @@ def test_profile_in_the_browser(browser_lm: Any) -> None:
     browser_lm.load(MODEL, n_ctx=128)
     report = browser_lm.run(profiling.profile(browser_lm.lm, prompt_tokens=45, tokens=6))
     assert report["device"] == "browser" and report["copy_bytes_s"] > 1e8 and report["fma_flops_s"] > 1e8
+    assert report["resolution_ns"] < profiling.ROUNDED_NS  # our flags keep Chromium from rounding
     raw = report["raw"]
     for part, tokens in ((raw["prompt"], 32), (raw["decode"], 1)):
         assert part["n_tokens"] == tokens and len(part["ops"]) == 3 * 6 + 3

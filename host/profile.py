@@ -6,7 +6,7 @@ every layer) make a row. The trace is in Chrome's format, for chrome://tracing o
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from pagelm.host.bench import BUSY_CORES, busy_cores, prompt_of, versions
@@ -46,7 +46,7 @@ async def profile(lm: Lm, *, prompt_tokens: int = 128, tokens: int = TOKENS) -> 
             "n_past": part["n_past"],
             "n_tokens": part["n_tokens"],
             "kernels": rows_of(part, peaks, middle),
-            "sum_ms": middle([sum(b - a for a, b in spans) for spans in part["passes"]]) / 1e6,
+            "sum_ms": middle([sum(durations(spans)) for spans in part["passes"]]) / 1e6,
             "whole_ms": middle([b - a for a, b in part["whole"]]) / 1e6,
         }
     report["decode"] |= {
@@ -69,9 +69,10 @@ def rows_of(part: Numbers, peaks: Numbers, middle: Any = statistics.median) -> l
     for i, op in enumerate(part["ops"]):
         kinds.setdefault(op["label"].rpartition(".")[2], []).append(i)
     kinds["all"] = list(range(len(part["ops"])))
+    took = [durations(spans) for spans in part["passes"]]
     rows = []
     for kind, places in kinds.items():
-        ns = middle([sum(spans[i][1] - spans[i][0] for i in places) for spans in part["passes"]])
+        ns = middle([sum(ns[i] for i in places) for ns in took])
         nbytes, flops = (sum(part["ops"][i][what] for i in places) for what in ("bytes", "flops"))
         bytes_s, flops_s = ((1e9 * n / ns if ns else 0.0) for n in (nbytes, flops))
         rows.append(
@@ -91,6 +92,15 @@ def rows_of(part: Numbers, peaks: Numbers, middle: Any = statistics.median) -> l
     for row in rows:
         row["share"] = (1.0 if row["kind"] == "all" else row["ns"] / total) if total else 0.0
     return rows
+
+
+def durations(spans: Sequence[Sequence[int]]) -> list[int]:
+    """How long each dispatch had the GPU to itself, one waiting for the other.
+
+    An adapter may read its clock for the start of a pass while the one before is still at work.
+    """
+    ends = [0, *accumulate((end for _, end in spans), max)]
+    return [max(0, end - max(start, before)) for (start, end), before in zip(spans, ends, strict=False)]
 
 
 def gaps_of(whole: Sequence[Sequence[int]]) -> list[tuple[int, int]]:

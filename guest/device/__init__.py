@@ -200,7 +200,8 @@ class Gpu(Protocol):
 
         Every step is a pass of its own, which keeps it from overlapping with its neighbours; with `whole` all
         steps are one pass, as `submit` has it. The awaitable gives (start, end) of each pass in nanoseconds
-        from a moment that all calls on this device share. A browser may round them (Chromium: to 65,536 ns).
+        from a moment that all calls on this device share. A browser may round them: Chromium does, unless it
+        was started with --enable-unsafe-webgpu.
 
         Raises (at once): DeviceError where `timestamps` is False; LimitError for more than MAX_TIMED passes.
         """

@@ -79,6 +79,11 @@ def test_kinds_are_added_up_over_layers_and_medians_taken_over_passes():
     assert rows["argmax"]["flops_s"] == rows["argmax"]["of_fma"] == 0
 
 
+def test_a_start_read_too_early_counts_for_the_one_before_alone():
+    assert profiling.durations([(100, 200), (150, 260), (260, 300), (310, 310)]) == [100, 60, 40, 0]
+    assert profiling.durations([(100, 400), (150, 260)]) == [300, 0]
+
+
 def test_a_rounded_clock_gets_means():
     class Rounded(ProfiledLm):
         resolution_ns = 65536
