@@ -236,7 +236,7 @@ async def _speed(model: Model, shape: Shape, clock: Clock, say: Say) -> Report:
         timing = (await run(ids_of(model, 64), LEAST_GEN, True))["timing"]
     prefill, decode = timing["prefill_tok_s"], timing["decode_tok_s"]
     # what the profile takes (see pagelm.profile): passes over a piece of the prompt, tokens, the whole prompt
-    profile_s = 3 + 4 * LEAST_GEN / decode + 11 * model.plan.n_batch / prefill
+    profile_s = 6 + 4 * LEAST_GEN / decode + 11 * model.plan.n_batch / prefill
     part_s = (clock.left - profile_s) / 6  # of a round, which there should be two of, and of the profile
     fitting = [n for n in PROMPT_TOKENS if n / prefill <= part_s and n + GEN <= model.n_ctx]
     n_prompt = fitting[0] if fitting else PROMPT_TOKENS[-1]

@@ -89,10 +89,10 @@ def test_it_can_be_cancelled_and_tells_how_far_it_is():
 
     with pytest.raises(Cancelled):
         asyncio.run(profile(model, PROMPT, tokens=4, rounds=2, on_progress=progress, cancel=cancel))
-    assert seen == [("profile", i, 17) for i in (1, 2, 3, 4)]
+    assert seen == [("profile", i, 18) for i in (1, 2, 3, 4)]
     seen.clear()
     asyncio.run(profile(model, PROMPT, tokens=4, rounds=2, on_progress=lambda p: seen.append(p.done)))
-    assert seen == list(range(1, 18))
+    assert seen == list(range(1, 19))
 
 
 def test_work_is_what_the_formulas_say():
