@@ -159,6 +159,31 @@ before, size = await tokens(100), wasm()
     assert grown == 0
 
 
+def test_timed_replay_does_the_work_and_brings_the_times_of_every_pass(python: Python) -> None:
+    value, spans, whole, wall_ns = python("""
+import time
+many = gpu.record([Step(pipeline, gpu.bind(pipeline, [x, y]), (16, 1, 1))] * 100)
+await gpu.timed(many)
+before = time.perf_counter_ns()
+coming = gpu.timed(many), gpu.timed(many, whole=True)
+spans, whole = [await c for c in coming]
+wall_ns = time.perf_counter_ns() - before
+numbers = array("I", await gpu.read(y, 0, 4096))
+first = spans[0][0]  # JavaScript's numbers hold differences, not moments
+spans, whole = ([[a - first, b - first] for a, b in times] for times in (spans, whole))
+[[numbers[10]], spans, whole, wall_ns]
+""")
+    assert value == [300 * 13]
+    assert (len(spans), len(whole)) == (100, 1)
+    moments = [moment for span in (*spans, *whole) for moment in span]
+    assert moments == sorted(moments) and 0 < moments[-1] <= wall_ns * 1.001 + 200_000  # rounded at most so
+
+
+def test_timing_needs_timestamp_queries(python: Python) -> None:
+    told = python("gpu.timestamps = False; await refused(lambda: gpu.timed(once))")
+    assert "DeviceError: the adapter " in told and "timestamp-query" in told
+
+
 def test_recording_that_webgpu_refuses_is_told_once(python: Python) -> None:
     awaited, not_awaited, after = python("""
 wrong = gpu.bind(pipeline, [x, x])  # one buffer, read and written in one dispatch

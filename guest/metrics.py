@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`done` of `total` in a phase of loading: bytes of "header" or "weights", count of "kernels"."""
+    """`done` of `total` in a phase: bytes of "header" or "weights", counts of "kernels" and of "profile"."""
 
     phase: str
     done: int

@@ -69,7 +69,7 @@ class Program:
     def __init__(self, gpu: Gpu, ops: Sequence[Op], workgroup_size: int, sizes: Mapping[str, int]) -> None:
         """`sizes` are the bytes of all buffers, by name."""
         self.ops = tuple(ops)
-        self._sizes = sizes
+        self.sizes = sizes
         self._gpu = gpu
         self._wg = workgroup_size
         self._bound: list[tuple[Pipeline, Bindings]] = []
@@ -79,7 +79,7 @@ class Program:
     def keys(self) -> list[object]:
         """What tells the pipelines of the ops apart, an entry for each op."""
         return [
-            (op.variant, self._wg, tuple(op.overrides.items()), tuple(self._sizes[b] for b in op.buffers))
+            (op.variant, self._wg, tuple(op.overrides.items()), tuple(self.sizes[b] for b in op.buffers))
             for op in self.ops
         ]
 
@@ -99,7 +99,7 @@ class Program:
         async def make(op: Op) -> Pipeline:
             overrides = {**op.overrides, "WG": self._wg}
             names = [binding.name for binding in compose(op.variant, overrides).bindings]
-            nbytes = {name: self._sizes[b] for name, b in zip(names, op.buffers, strict=True)}
+            nbytes = {name: self.sizes[b] for name, b in zip(names, op.buffers, strict=True)}
             pipeline = await self._gpu.pipeline(compose(op.variant, overrides, nbytes))
             compiled()
             return pipeline

@@ -275,6 +275,9 @@ class BrowserLm:
     async def labels(self) -> list[str]:
         return list(await self.call("labels"))
 
+    async def profile(self, prompt_ids: Sequence[int], tokens: int) -> dict[str, Any]:
+        return dict(await self.call("profile", {"ids": list(prompt_ids), "tokens": tokens}))
+
     async def heap_bytes(self) -> int | None:
         return int((await self.call("memory"))["wasm_bytes"])
 

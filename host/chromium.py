@@ -28,7 +28,7 @@ APPLICATIONS = (  # macOS keeps programs off the PATH
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
 )
 COMMON_FLAGS = (
-    "--enable-unsafe-webgpu",  # Linux: WebGPU is still behind this flag
+    "--enable-unsafe-webgpu",  # Linux: WebGPU is still behind this flag; it also leaves GPU times unrounded
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",

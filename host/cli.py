@@ -28,6 +28,7 @@ from pagelm.host.terminal import (
     read_stdin,
     read_text,
     visible,
+    write_json,
 )
 
 
@@ -188,10 +189,25 @@ def check(
 @click.option("--prompt-tokens", type=click.IntRange(1), default=128, show_default=True)
 @click.option("--gen", type=click.IntRange(2), default=128, show_default=True, help="Tokens to generate.")
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
+@click.option("--profile", is_flag=True, help="GPU time of every kernel instead, over 16 tokens or --gen.")
+@click.option("--trace", type=click.Path(path_type=Path), help="Write the profile as a Chrome trace.")
 @json_option
-def bench(prompt_tokens: int, gen: int, rounds: int, as_json: bool, quiet: bool, **device: Any) -> None:
+def bench(
+    prompt_tokens: int,
+    gen: int,
+    rounds: int,
+    profile: bool,
+    trace: Path | None,
+    as_json: bool,
+    quiet: bool,
+    **device: Any,
+) -> None:
     """Time prefill and decode: medians over rounds after one that warms up."""
     from pagelm.host import bench as benchmark
+
+    if profile or trace is not None:
+        _profile(prompt_tokens, gen, trace, as_json, quiet, device)
+        return
 
     async def main() -> dict[str, Any]:
         async with opened(quiet=quiet, **device) as lm:
@@ -200,6 +216,49 @@ def bench(prompt_tokens: int, gen: int, rounds: int, as_json: bool, quiet: bool,
 
     report = run_async(main())
     print_json(report) if as_json else print_text(benchmark.as_text(report))
+
+
+def _profile(
+    prompt_tokens: int, gen: int, trace: Path | None, as_json: bool, quiet: bool, device: dict[str, Any]
+) -> None:
+    """`bench --profile`."""
+    from pagelm.host import profile as profiling
+
+    async def main() -> dict[str, Any]:
+        async with opened(quiet=quiet, **device) as lm:
+            tokens = min(gen, profiling.TOKENS)
+            return await profiling.profile(lm, prompt_tokens=prompt_tokens, tokens=tokens)
+
+    report = run_async(main())
+    if trace is not None:
+        write_json(trace, profiling.trace_of(report))
+    print_json(report) if as_json else print_text(profiling.as_text(report))
+
+
+@cli.command("bench-gpu")
+@click.argument("shapes", nargs=-1)
+@click.option("--budget", type=click.FloatRange(1), default=300, show_default=True, help="Seconds, in all.")
+@budget_option
+@click.option("--out", type=click.Path(path_type=Path), help="Write the report to this JSON file too.")
+@json_option
+def bench_gpu(
+    shapes: tuple[str, ...], budget: float, memory_budget: int | None, out: Path | None, as_json: bool
+) -> None:
+    """Is the native GPU right and fast? On random weights in the shapes of real models.
+
+    SHAPES are smollm2-135m, llama-3.2-1b, qwen3-8b; all of them if none is given. Exits 1 when something is
+    wrong; bars of speed that are missed are reported.
+    """
+    with needing("numpy", "oracle", "pagelm bench-gpu"):
+        from pagelm.host import bench_gpu as benchmark
+
+    chosen = benchmark.shapes_named(shapes)
+    say = progress_lines(as_json, False)
+    report = run_async(benchmark.bench_gpu(chosen, budget_s=budget, memory_budget=memory_budget, say=say))
+    if out is not None:
+        write_json(out, report)
+    print_json(report) if as_json else print_text(benchmark.as_text(report))
+    sys.exit(0 if report["ok"] else 1)
 
 
 @cli.command()

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pagelm.errors import ContextFull, NumericError, PagelmError, SourceError
+from pagelm.errors import ContextFull, DeviceError, NumericError, PagelmError, SourceError
 from pagelm.gguf import read_gguf
 from pagelm.host.lm import F32, Emit, OnProgress
 from pagelm.host.models import is_url
@@ -147,6 +147,9 @@ class CpuLm:
 
     async def labels(self) -> list[str]:
         return list(self.oracle.labels())
+
+    async def profile(self, prompt_ids: Sequence[int], tokens: int) -> dict[str, Any]:
+        raise DeviceError("the device cpu has no kernels to time; choose --device browser or native")
 
     async def heap_bytes(self) -> int | None:
         return None

@@ -61,6 +61,13 @@ class Lm(Protocol):
         """Names of the steps of a pass, in order."""
         ...
 
+    async def profile(self, prompt_ids: Sequence[int], tokens: int) -> dict[str, Any]:
+        """GPU time of every dispatch of a piece of the prompt and of `tokens` tokens after it.
+
+        See `pagelm.profile.profile`. Raises: DeviceError where nothing can be timed so.
+        """
+        ...
+
     async def heap_bytes(self) -> int | None:
         """The most memory that the guest's Python has had; None where it shares the host's."""
         ...

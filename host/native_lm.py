@@ -7,6 +7,7 @@ from typing import Any
 
 import pagelm
 from pagelm.host.lm import F32, Emit, OnProgress
+from pagelm.profile import profile
 
 
 class NativeLm:
@@ -67,6 +68,9 @@ class NativeLm:
 
     async def labels(self) -> list[str]:
         return self.model.labels()
+
+    async def profile(self, prompt_ids: Sequence[int], tokens: int) -> dict[str, Any]:
+        return await profile(self.model, prompt_ids, tokens=tokens)
 
     async def heap_bytes(self) -> int | None:
         return None

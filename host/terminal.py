@@ -21,7 +21,7 @@ MAX_TEXT = 64 << 20  # bytes of a text; more is no prompt, or has no end
 
 
 class OutputError(PagelmError):
-    """Standard output or standard error cannot be written: closed, a full disk."""
+    """Standard output, standard error or a file cannot be written: closed, a full disk."""
 
 
 class OneLineGroup(click.Group):
@@ -131,6 +131,14 @@ class ByteCount(click.ParamType):
 
 
 BYTES = ByteCount()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Raises: OutputError when the file cannot be written."""
+    try:
+        path.write_text(json.dumps(_finite(value), allow_nan=False) + "\n", encoding="utf-8")
+    except OSError as e:
+        raise OutputError(f"{path}: it cannot be written: {e.strerror or e}") from e
 
 
 def read_text(path: Path) -> str:

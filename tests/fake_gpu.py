@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pagelm.device import AdapterInfo, Chunk, Kernel, Limits, Source, Step
+from pagelm.device import AdapterInfo, Chunk, Kernel, Limits, Source, Step, check_timed
 
 
 @dataclass(eq=False)
@@ -24,6 +24,8 @@ class FakeGpu:
         self.limits = limits or Limits.default()
         self.adapter = AdapterInfo(vendor="fake", backend="none")
         self.subgroups = False
+        self.timestamps = True
+        self.clock_ns = 1000
         self.memory_used = 0
         self.buffers_created = 0
         self.buffers: list[FakeBuffer] = []
@@ -82,6 +84,17 @@ class FakeGpu:
         self._reads += 1
         return FakeValue(self, self._reads - 1)
 
+    def timed(self, recording: Sequence[Step], *, whole: bool = False):
+        """Step i takes 1000 + i ns; 10 ns lie between two passes."""
+        check_timed(self.timestamps, self.adapter, 1 if whole else len(recording))
+        self.submit(recording)
+        took = [1000 + i for i in range(len(recording))]
+        spans = []
+        for ns in [sum(took)] if whole else took:
+            spans.append((self.clock_ns, self.clock_ns + ns))
+            self.clock_ns += ns + 10
+        return FakeSpans(spans)
+
     async def read(self, src: FakeBuffer, offset: int, nbytes: int) -> bytes:
         return bytes(src.data[offset : offset + nbytes])
 
@@ -96,6 +109,15 @@ class FakeGpu:
 
     def close(self) -> None:
         self.closed = True
+
+
+@dataclass
+class FakeSpans:
+    spans: list[tuple[int, int]]
+
+    def __await__(self):
+        yield from asyncio.sleep(0).__await__()
+        return self.spans
 
 
 @dataclass

@@ -48,6 +48,19 @@ EDGES: dict[str, set[str]] = {
         "weights",
     },
     "generation": {"cancel", "prompt"},
+    "profile": {
+        "cancel",
+        "device",
+        "forward",
+        "generation",
+        "metrics",
+        "probe",
+        "program",
+        "prompt",
+        "work",
+    },
+    "work": {"hparams", "program", "weights"},
+    "probe": {"device", "kernels"},
     "prompt": {"tokenizer"},
     "program": {"device", "kernels"},
     "forward": {"adapt", "hparams", "kernels", "kv_cache", "program", "weights"},
@@ -77,12 +90,12 @@ EDGES: dict[str, set[str]] = {
     "tokenizer": set(),
 }
 # Edges for types alone (`if TYPE_CHECKING:`), which do not exist when the program runs.
-TYPE_EDGES = {("generation", "engine")}
+TYPE_EDGES = {("generation", "engine"), ("profile", "engine")}
 PACKAGES = ("arch", "tokenizer")  # one line in EDGES stands for all of their modules
 THIRD_PARTY = {"device.browser": {"js", "pyodide"}, "device.browser_sources": {"js", "pyodide"}} | {
     "device.native": {"wgpu"}
 }
-ORACLE_MAY = {"errors", "gguf", "hparams", "quants", "sources"}
+ORACLE_MAY = {"device", "errors", "gguf", "hparams", "quants", "sources"}
 
 
 def modules(folder: Path) -> list[Path]:

@@ -28,7 +28,7 @@ def test_supported_table_is_what_the_registries_hold():
 
 
 def test_every_command_is_in_the_table_with_real_options():
-    rows = re.findall(r"^\| `pagelm (\w+)([^|]*)\|", README, re.M)
+    rows = re.findall(r"^\| `pagelm ([\w-]+)([^|]*)\|", README, re.M)
     assert {name for name, _ in rows} == set(cli.commands)
     for name, rest in rows:
         known = {opt for p in cli.commands[name].params for opt in p.opts}

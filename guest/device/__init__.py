@@ -9,7 +9,10 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ..errors import DeviceError, LimitError
+
 CHUNK_BYTES = 16 << 20  # weights travel in pieces of at most this many bytes
+MAX_TIMED = 2048  # passes of one `timed` call: a query set has at most 4096 places, a pass takes two
 
 Buffer = Any
 Pipeline = Any
@@ -117,6 +120,22 @@ class Chunk:
     pieces: tuple[Piece, ...] = field(default=())
 
 
+def check_timed(timestamps: bool, adapter: AdapterInfo, passes: int) -> None:
+    """Raises: what `Gpu.timed` raises when it cannot time this many passes on this adapter."""
+    if not timestamps:
+        name = adapter.device or adapter.description or adapter.architecture or adapter.vendor or "this"
+        raise DeviceError(
+            f"the adapter {name} ({adapter.backend}) has no timestamp queries (WebGPU's feature "
+            "timestamp-query), without which kernels cannot be timed; choose another adapter or browser"
+        )
+    if passes > MAX_TIMED:
+        raise LimitError(
+            f"{passes} passes were to be timed in one submit; allowed: {MAX_TIMED}",
+            needed=passes,
+            available=MAX_TIMED,
+        )
+
+
 class Source(Protocol):
     """Random access to the bytes of one file."""
 
@@ -136,6 +155,7 @@ class Gpu(Protocol):
     limits: Limits
     adapter: AdapterInfo
     subgroups: bool  # whether shaders may `enable subgroups`
+    timestamps: bool  # whether `timed` works
     memory_used: int  # bytes in live buffers
     buffers_created: int  # since the device was opened
 
@@ -173,6 +193,18 @@ class Gpu(Protocol):
 
         With `read` = (buffer, byte offset), one u32 is copied to a read-back slot in the same submit and
         its mapping is requested at once; the awaitable gives the value. At most three may be pending.
+        """
+        ...
+
+    def timed(self, recording: Recording, *, whole: bool = False) -> Awaitable[list[tuple[int, int]]]:
+        """Replay in one submit, as `submit` does, with the GPU's clock read before and after every pass.
+
+        Every step is a pass of its own, which keeps it from overlapping with its neighbours; with `whole` all
+        steps are one pass, as `submit` has it. The awaitable gives (start, end) of each pass in nanoseconds
+        from a moment that all calls on this device share. A browser may round them: Chromium does, unless it
+        was started with --enable-unsafe-webgpu.
+
+        Raises (at once): DeviceError where `timestamps` is False; LimitError for more than MAX_TIMED passes.
         """
         ...
 

@@ -16,7 +16,7 @@ from pyodide.code import run_js
 from pyodide.ffi import JsException, to_js
 
 from ..errors import DeviceError, LimitError, PagelmError, ShaderError, SourceError
-from . import AdapterInfo, Binding, Chunk, Kernel, Limits, Source, Step
+from . import AdapterInfo, Binding, Chunk, Kernel, Limits, Source, Step, check_timed
 
 WRITE_BYTES = 1 << 20  # `write` copies at most this much into JavaScript at a time
 MAX_UNIFORM_BYTES = 64 << 10  # WebGPU's default maxUniformBufferBindingSize
@@ -65,6 +65,7 @@ class BrowserGpu:
         }
         self.adapter = AdapterInfo(**info, backend="webgpu")
         self.subgroups = bool(js.subgroups)
+        self.timestamps = bool(js.timestamps)
         self.memory_used = 0
         self._closed = False
         self.buffers_created = 0
@@ -206,6 +207,13 @@ class BrowserGpu:
         except JsException as e:
             raise error_from(e) from None
 
+    def timed(self, recording: Any, *, whole: bool = False) -> Awaitable[list[tuple[int, int]]]:
+        check_timed(self.timestamps, self.adapter, 1 if whole else int(recording.steps))
+        try:
+            return _Spans(self._js.timed(recording, whole))
+        except JsException as e:
+            raise error_from(e) from None
+
     async def read(self, src: BrowserBuffer, offset: int, nbytes: int) -> bytes:
         assert 0 <= offset <= src.nbytes - nbytes, (src.label, offset, nbytes, src.nbytes)
         start = offset & ~3  # copies go by whole words
@@ -253,6 +261,22 @@ class _Value:
         except JsException as e:
             raise error_from(e) from None
         return value
+
+
+class _Spans:
+    """The times of one submit's passes, on their way."""
+
+    __slots__ = ("_promise",)
+
+    def __init__(self, promise: Any) -> None:
+        self._promise = promise
+
+    def __await__(self) -> Generator[Any, Any, list[tuple[int, int]]]:
+        try:
+            ns = array("Q", (yield from self._promise.__await__()).to_bytes())
+        except JsException as e:
+            raise error_from(e) from None
+        return list(zip(ns[::2], ns[1::2], strict=True))
 
 
 class _Table:

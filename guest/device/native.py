@@ -2,12 +2,25 @@
 
 import os
 import re
+from array import array
 from collections.abc import Awaitable, Generator, Sequence
 from dataclasses import fields
 from typing import Any
 
 from ..errors import DeviceError, LimitError, ShaderError
-from . import AdapterInfo, Bindings, Buffer, Chunk, Kernel, Limits, Pipeline, Recording, Source, Step
+from . import (
+    AdapterInfo,
+    Bindings,
+    Buffer,
+    Chunk,
+    Kernel,
+    Limits,
+    Pipeline,
+    Recording,
+    Source,
+    Step,
+    check_timed,
+)
 
 READ_SLOTS = 4  # read-backs that may be pending at once
 _WGSL_LINE = re.compile(r"wgsl:(\d+):(\d+)")
@@ -34,6 +47,7 @@ class NativeGpu:
             backend=str(info.get("backend_type", "")),
         )
         self.subgroups = "subgroup" in device.features
+        self.timestamps = "timestamp-query" in device.features
         self.memory_used = 0
         self.buffers_created = 0
         usage = wgpu.BufferUsage
@@ -82,7 +96,7 @@ class NativeGpu:
                 ) from e
         names = [f.name.replace("_", "-") for f in fields(Limits) if f.name != "memory_budget"]
         required = {name: adapter.limits[name] for name in names if name in adapter.limits}
-        features = [name for name in ("subgroup",) if name in adapter.features]
+        features = [name for name in ("subgroup", "timestamp-query") if name in adapter.features]
         device = adapter.request_device_sync(required_limits=required, required_features=features)
         return cls(device, adapter, memory_budget)
 
@@ -162,12 +176,7 @@ class NativeGpu:
 
     def submit(self, recording: Recording, read: tuple[Buffer, int] | None = None) -> Awaitable[int] | None:
         encoder = self._device.create_command_encoder()
-        compute = encoder.begin_compute_pass()
-        for pipeline, bindings, grid in recording:
-            compute.set_pipeline(pipeline)
-            compute.set_bind_group(0, bindings)
-            compute.dispatch_workgroups(*grid)
-        compute.end()
+        _encode(encoder.begin_compute_pass(), recording)
         if read is None:
             self._queue.submit([encoder.finish()])
             return None
@@ -176,6 +185,26 @@ class NativeGpu:
         encoder.copy_buffer_to_buffer(read[0], read[1], slot, 0, 4)
         self._queue.submit([encoder.finish()])
         return _Value(slot, slot.map_async("READ"))
+
+    def timed(self, recording: Recording, *, whole: bool = False) -> Awaitable[list[tuple[int, int]]]:
+        passes = [recording] if whole else [[step] for step in recording]
+        check_timed(self.timestamps, self.adapter, len(passes))
+        device, usage, count = self._device, self._wgpu.BufferUsage, 2 * len(passes)
+        queries = device.create_query_set(type="timestamp", count=count)
+        resolved = device.create_buffer(size=8 * count, usage=usage.QUERY_RESOLVE | usage.COPY_SRC)
+        staging = device.create_buffer(size=8 * count, usage=usage.COPY_DST | usage.MAP_READ)
+        encoder = device.create_command_encoder()
+        for i, steps in enumerate(passes):
+            writes = {
+                "query_set": queries,
+                "beginning_of_pass_write_index": 2 * i,
+                "end_of_pass_write_index": 2 * i + 1,
+            }
+            _encode(encoder.begin_compute_pass(timestamp_writes=writes), steps)
+        encoder.resolve_query_set(queries, 0, count, resolved, 0)
+        encoder.copy_buffer_to_buffer(resolved, 0, staging, 0, 8 * count)
+        self._queue.submit([encoder.finish()])
+        return _Spans(staging, staging.map_async("READ"), _tick_ns(self._queue))
 
     async def read(self, src: Buffer, offset: int, nbytes: int) -> bytes:
         return bytes(self._queue.read_buffer(src, offset, nbytes))
@@ -201,6 +230,44 @@ class NativeGpu:
 def for_naga(source: str) -> str:
     """WGSL without the two lines that naga does not know yet; it has subgroup operations all the same."""
     return source.replace("enable subgroups;", "").replace("diagnostic(off, subgroup_uniformity);", "")
+
+
+def _encode(compute: Any, recording: Recording) -> None:
+    """All steps of a recording, in the pass that has been begun."""
+    for pipeline, bindings, grid in recording:
+        compute.set_pipeline(pipeline)
+        compute.set_bind_group(0, bindings)
+        compute.dispatch_workgroups(*grid)
+    compute.end()
+
+
+def _tick_ns(queue: Any) -> float:
+    """Nanoseconds of a tick of the clock: wgpu-native hands out ticks, where WebGPU has nanoseconds."""
+    from wgpu.backends.wgpu_native import lib
+
+    return float(lib.wgpuQueueGetTimestampPeriod(queue._internal))
+
+
+class _Spans:
+    """The times of one submit's passes, on their way."""
+
+    __slots__ = ("_buffer", "_mapping", "_tick_ns")
+
+    def __init__(self, buffer: Any, mapping: Any, tick_ns: float) -> None:
+        self._buffer = buffer
+        self._mapping = mapping
+        self._tick_ns = tick_ns
+
+    def __await__(self) -> Generator[Any, None, list[tuple[int, int]]]:
+        return self._get().__await__()
+
+    async def _get(self) -> list[tuple[int, int]]:
+        self._mapping.sync_wait()
+        ticks = array("Q", bytes(self._buffer.read_mapped()))
+        self._buffer.destroy()
+        # whole nanoseconds: a period of 1 must not cost the low bits of a large number
+        ns = [round(t * self._tick_ns) if self._tick_ns != 1 else t for t in ticks]
+        return list(zip(ns[::2], ns[1::2], strict=True))
 
 
 class _Value:

@@ -19,7 +19,7 @@
     "maxComputeWorkgroupSizeZ",
     "maxComputeWorkgroupsPerDimension",
   ];
-  const FEATURES = ["subgroups"]; // asked for where the adapter has them; nothing needs them
+  const FEATURES = ["subgroups", "timestamp-query"]; // asked for where the adapter has them; nothing needs them
   const BUFFER_TYPES = { read: "read-only-storage", read_write: "storage", uniform: "uniform" };
 
   // Python chooses the exception class by `name`. Never reject with anything but an Error: an `await` in
@@ -38,6 +38,7 @@
       this.device = device;
       this.limits = device.limits;
       this.subgroups = device.features.has("subgroups");
+      this.timestamps = device.features.has("timestamp-query");
       this.queue = device.queue;
       this.lost = ""; // why the device is gone; everything but this flag may look fine after a loss
       this.fault = null; // first error that no caller has been told of yet
@@ -167,7 +168,7 @@
     }
 
     record(words, pipelines, binds) {
-      return { words, pipelines, binds, tried: false };
+      return { words, pipelines, binds, steps: words.length / WORDS, tried: false };
     }
 
     // ---- the token loop: creates nothing but the command buffer ----
@@ -193,18 +194,21 @@
       return value;
     }
 
-    encode({ words, pipelines, binds }, source, offset, slot) {
+    encode(recording, source, offset, slot) {
       const encoder = this.device.createCommandEncoder();
-      const pass = encoder.beginComputePass();
+      this.encodePass(encoder.beginComputePass(), recording, 0, recording.steps);
+      if (slot) encoder.copyBufferToBuffer(source, offset, slot.buffer, 0, 4);
+      this.queue.submit([encoder.finish()]);
+    }
+
+    encodePass(pass, { words, pipelines, binds }, first, end) {
       let current = -1;
-      for (let i = 0; i < words.length; i += WORDS) {
+      for (let i = first * WORDS; i < end * WORDS; i += WORDS) {
         if (words[i] !== current) pass.setPipeline(pipelines[(current = words[i])]);
         pass.setBindGroup(0, binds[words[i + 1]]);
         pass.dispatchWorkgroups(words[i + 2], words[i + 3], words[i + 4]);
       }
       pass.end();
-      if (slot) encoder.copyBufferToBuffer(source, offset, slot.buffer, 0, 4);
-      this.queue.submit([encoder.finish()]);
     }
 
     async value(slot) {
@@ -222,6 +226,34 @@
       return value;
     }
 
+    // ---- the GPU's own clock, for measuring ----
+
+    // Replay in one submit, in one pass or one a step; a promise of the bytes of u64 nanoseconds, two a pass.
+    timed(recording, whole) {
+      this.alive();
+      const { device } = this;
+      const count = 2 * (whole ? 1 : recording.steps);
+      const { MAP_READ, COPY_SRC, COPY_DST, QUERY_RESOLVE } = GPUBufferUsage;
+      const [staging, resolved, querySet] = this.scoped("a timed recording", () => {
+        const querySet = device.createQuerySet({ type: "timestamp", count });
+        const resolved = device.createBuffer({ size: 8 * count, usage: QUERY_RESOLVE | COPY_SRC, label: "times" });
+        const staging = device.createBuffer({ size: 8 * count, usage: COPY_DST | MAP_READ, label: "times" });
+        const encoder = device.createCommandEncoder();
+        const size = whole ? recording.steps : 1; // steps of a pass
+        for (let i = 0; i < count; i += 2) {
+          const timestampWrites = { querySet, beginningOfPassWriteIndex: i, endOfPassWriteIndex: i + 1 };
+          this.encodePass(encoder.beginComputePass({ timestampWrites }), recording, (i / 2) * size, (i / 2 + 1) * size);
+        }
+        encoder.resolveQuerySet(querySet, 0, count, resolved, 0);
+        encoder.copyBufferToBuffer(resolved, 0, staging, 0, 8 * count);
+        this.queue.submit([encoder.finish()]);
+        return [staging, resolved, querySet];
+      });
+      const times = this.mapped(staging).finally(() => [staging, resolved, querySet].forEach((made) => made.destroy()));
+      times.catch(() => {}); // a caller that stops early drops the promise
+      return times;
+    }
+
     // ---- bulk transfers ----
 
     async read(source, offset, size) {
@@ -235,16 +267,21 @@
         return staging;
       });
       try {
-        await staging.mapAsync(GPUMapMode.READ).catch(async (error) => {
-          await Promise.all(this.checks);
-          this.alive();
-          throw await this.explain(error, "reading back");
-        });
-        await this.settle();
-        return new Uint8Array(staging.getMappedRange().slice(0));
+        return await this.mapped(staging);
       } finally {
         staging.destroy();
       }
+    }
+
+    // A copy of all bytes of a buffer, once the work that fills it is done.
+    async mapped(staging) {
+      await staging.mapAsync(GPUMapMode.READ).catch(async (error) => {
+        await Promise.all(this.checks);
+        this.alive();
+        throw await this.explain(error, "reading back");
+      });
+      await this.settle();
+      return new Uint8Array(staging.getMappedRange().slice(0));
     }
 
     async idle() {

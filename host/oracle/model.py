@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pagelm.device import Source
 from pagelm.errors import ArchError, ContextFull, LimitError, PagelmError, TokenizerError
 from pagelm.host.oracle import ops
 from pagelm.host.oracle.arithmetic import Arithmetic, Float32, Trace
@@ -45,13 +46,18 @@ class Oracle:
     that the machine has no memory for.
     """
 
-    def __init__(self, path: str | os.PathLike[str], exact: bool = False, n_ctx: int = 2048) -> None:
+    def __init__(
+        self, model: str | os.PathLike[str] | Source, exact: bool = False, n_ctx: int = 2048
+    ) -> None:
         if n_ctx < 1:
             raise PagelmError(f"a context of {n_ctx} tokens was asked for; allowed: 1 and more")
-        self.weights = Weights(path)
+        self.weights = Weights(model)
         self.hparams = hp = self.weights.hparams
         if hp.arch.rope != "norm":
-            raise ArchError(f"{path}: the oracle computes no rope of kind {hp.arch.rope!r}; it has: norm")
+            raise ArchError(
+                f"{self.weights.gguf.name}: the oracle computes no rope of kind {hp.arch.rope!r};"
+                " it has: norm"
+            )
         self.exact = exact
         self.n_ctx = n_ctx
         self.n_vocab = hp.n_vocab

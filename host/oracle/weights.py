@@ -5,33 +5,42 @@ Header and checks are the guest's own (`pagelm.gguf`, `pagelm.hparams`); the num
 
 import os
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pagelm.device import Source
 from pagelm.gguf import Gguf, read_gguf
 from pagelm.host.oracle.dequant import DEQUANT
 from pagelm.host.oracle.half import F32
 from pagelm.hparams import expected_tensors, hparams_from
 from pagelm.sources import FileSource
 
+T = TypeVar("T")
+
 
 class Weights:
     """Tensors of one file by name. Bytes are mapped, not read; `tensor` decodes on first use and keeps it.
 
+    Instead of a path there may be a source whose reads need no waiting.
     Raises: SourceError, GgufError, ArchError, as loading for a GPU does.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        source = FileSource(path)
-        try:
-            self.gguf: Gguf = _finish(read_gguf(source))
-        finally:
-            source.close()
+    def __init__(self, model: str | os.PathLike[str] | Source) -> None:
+        self._file: NDArray[np.uint8] | None = None
+        if isinstance(model, str | os.PathLike):
+            self._source: Source = FileSource(model)
+            try:
+                self.gguf: Gguf = _finish(read_gguf(self._source))
+            finally:
+                self._source.close()
+            self._file = np.memmap(model, np.uint8, mode="r")
+        else:
+            self._source = model
+            self.gguf = _finish(read_gguf(model))
         self.hparams = hparams_from(self.gguf)
         self.shapes = expected_tensors(self.hparams, self.gguf)
-        self._file: NDArray[np.uint8] = np.memmap(path, np.uint8, mode="r")
         self._decoded: dict[str, F32] = {}
 
     def __contains__(self, name: str) -> bool:
@@ -45,6 +54,8 @@ class Weights:
         """The tensor's bytes, as one flat array."""
         info = self.gguf.tensors[name]
         at = self.gguf.at(info)
+        if self._file is None:
+            return np.frombuffer(_finish(self._source.read(at, info.nbytes)), np.uint8)
         return np.asarray(self._file[at : at + info.nbytes])
 
     def rows(self, name: str, ids: Sequence[int]) -> F32:
@@ -62,11 +73,11 @@ class Weights:
         return self._decoded[name]
 
 
-def _finish(reading: Coroutine[Any, Any, Gguf]) -> Gguf:
+def _finish(reading: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never waits (a file's reads are immediate), inside an event loop or outside."""
     try:
         reading.send(None)
     except StopIteration as done:
-        result: Gguf = done.value
+        result: T = done.value
         return result
-    raise AssertionError("reading a file's header had to wait")
+    raise AssertionError("reading from the oracle's source had to wait")

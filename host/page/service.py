@@ -18,9 +18,10 @@ from pagelm import errors
 from pagelm.device import Binding, Kernel, Step
 from pagelm.device.default import open_gpu
 from pagelm.host.page.loads import store, time_load
+from pagelm.profile import profile
 
 METHODS = frozenset(
-    "info load time_loads encode decode generate trace values labels reset stats compile run_kernel "
+    "info load time_loads encode decode generate trace values labels profile reset stats compile run_kernel "
     "close".split()
 )
 MAX_TEXT = 1000  # characters of a metadata string that the page gets
@@ -191,6 +192,16 @@ class Service:
 
     async def labels(self, call: Call) -> list[str]:
         return list(self._loaded().labels())
+
+    async def profile(self, call: Call, *, ids: Sequence[int], tokens: int = 16) -> dict[str, Any]:
+        """GPU time of every dispatch of a pass; see pagelm.profile."""
+        return await profile(
+            self._loaded(),
+            list(ids),
+            tokens=tokens,
+            on_progress=lambda p: call.event("progress", phase=p.phase, done=p.done, total=p.total),
+            cancel=call.cancel,
+        )
 
     async def reset(self, call: Call) -> None:
         self._loaded().reset()

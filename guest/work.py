@@ -1,0 +1,45 @@
+"""What a dispatch has to do at least: bytes that it touches, operations that its formula has."""
+
+import math
+from collections.abc import Mapping
+
+from .hparams import HParams
+from .program import Op
+from .weights import MemoryPlan, padded
+
+WHOLE = ("best", "logits", "last")  # results that are of one row, whatever the number of tokens
+
+
+def work_of(
+    op: Op, nbytes: Mapping[str, int], hp: HParams, plan: MemoryPlan, n_past: int, n_tokens: int
+) -> tuple[int, int]:
+    """Bytes and floating-point operations of an op of `forward.fused` over `n_tokens` from position `n_past`.
+
+    Every byte that it needs counts once, however often it is loaded: weights and their scales, the part of
+    the cache that is in use, rows of activations. Operations are the multiplications and additions of matrix
+    products (over whole groups of 32 columns) and of attention; of everything else they count 0.
+
+    `nbytes`: sizes of all buffers by name.
+    """
+    tokens, n_kv = n_tokens if op.per_token else 1, n_past + n_tokens
+    is_product = "N_BLOCKS" in op.overrides
+    total = 0
+    for i, name in enumerate(op.buffers):
+        size, kind = nbytes[name], name.partition(".")[0]
+        if op.variant.quant and i < 2:  # weights, scales: all of them, or the rows that are looked up
+            total += size if is_product else size * tokens // padded(int(op.overrides["N_ROWS"]))
+        elif kind in ("k_cache", "v_cache"):
+            total += size // plan.n_ctx * (n_kv if op.per_position else tokens)
+        elif kind in ("stretches", "stretch_sums"):
+            used = math.ceil(n_kv / op.overrides["SPLIT"]) / op.overrides["N_SPLIT"]
+            total += int(size // plan.n_batch * tokens * used)
+        elif kind == "angles":
+            total += size // plan.n_ctx * tokens
+        elif kind in WHOLE or name.endswith(".weight"):
+            total += size
+        elif kind != "state":
+            total += size // plan.n_batch * tokens
+    if is_product:
+        return total, int(2 * op.overrides["N_ROWS"] * 32 * op.overrides["N_BLOCKS"]) * tokens
+    seen = sum(range(n_past + 1, n_kv + 1)) if op.per_position else 0  # positions, of all tokens together
+    return total, 4 * hp.n_embd_q * seen
