@@ -188,15 +188,35 @@ def check(
 @click.option("--prompt-tokens", type=click.IntRange(1), default=128, show_default=True)
 @click.option("--gen", type=click.IntRange(2), default=128, show_default=True, help="Tokens to generate.")
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
+@click.option("--peers", metavar="LIST", help="Programs to compare with, for example llama.cpp:2,wllama.")
 @json_option
-def bench(prompt_tokens: int, gen: int, rounds: int, as_json: bool, quiet: bool, **device: Any) -> None:
-    """Time prefill and decode: medians over rounds after one that warms up."""
+def bench(
+    prompt_tokens: int, gen: int, rounds: int, peers: str | None, as_json: bool, quiet: bool, **device: Any
+) -> None:
+    """Time prefill and decode: medians over rounds after one that warms up.
+
+    With --peers other programs take turns with pagelm on the same prompt and number of tokens. NAME:THREADS
+    gives one a number of threads.
+    """
     from pagelm.host import bench as benchmark
 
+    specs = benchmark.parse_peers(peers) if peers is not None else []
+    if specs and is_url(device["model"]):
+        raise click.UsageError("--peers needs a model on this machine; give a path or a packaged name")
+    turns = benchmark.Turns(say=progress_lines(True, quiet))
+
     async def main() -> dict[str, Any]:
+        model = located(device["model"], quiet) if specs else ""
         async with opened(quiet=quiet, **device) as lm:
-            say = progress_lines(True, quiet)
-            return await benchmark.bench(lm, prompt_tokens=prompt_tokens, gen=gen, rounds=rounds, say=say)
+            return await benchmark.bench(
+                lm,
+                prompt_tokens=prompt_tokens,
+                gen=gen,
+                rounds=rounds,
+                peers=specs,
+                model=model,
+                turns=turns,
+            )
 
     report = run_async(main())
     print_json(report) if as_json else print_text(benchmark.as_text(report))

@@ -1,0 +1,201 @@
+"""How fast is a device: medians over rounds, with the spread, the work per token and the machine's state.
+
+Every round is a generation of the same length from the same ids, timed by the clock of this process, which
+asks for it. The first one, which warms caches up, is not counted.
+"""
+
+import asyncio
+import platform
+import re
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import pagelm
+from pagelm.errors import PagelmError
+from pagelm.host.bench.peers import PeerSpec, Task, open_peers
+from pagelm.host.bench.quiet import children
+from pagelm.host.bench.rounds import Turns, figures
+from pagelm.host.bench.sample import Sample
+from pagelm.host.inspect import read_header
+from pagelm.host.lm import Lm
+from pagelm.tokenizer import tokenizer_from
+
+TEXT = (
+    "The lighthouse stood at the end of a long spit of sand, and for most of the year nobody came there but "
+    "the keeper, the supply boat and the birds. In the mornings he wrote down the weather: the wind, the "
+    "height of the waves, what the clouds were doing over the bay. In the evenings he lit the lamp, wound "
+    "the clockwork that turned it, and sat down with a book beside the stove. Once a month the boat brought "
+    "oil, flour, coffee and a bundle of newspapers, which he read in order, one each day, so that he was "
+    "never more than thirty days behind the rest of the world. When people asked whether he was lonely he "
+    "would think about it for a while, and then say that he had never had the time. "
+)
+
+
+async def text_prompt_of(lm: Lm, model: str, n_tokens: int) -> tuple[list[int], str]:
+    """Exactly `n_tokens` ids of English text, and the text that has these ids.
+
+    Raises: PagelmError when no such text is found: a text may be cut within a word that has one id.
+    """
+    tokenizer = tokenizer_from((await read_header(model)).metadata)
+    begins = [0, *(found.end() for found in re.finditer(r"[.:,] ", TEXT))]
+    for begin in begins:
+        ids = await prompt_of(lm, n_tokens, TEXT[begin:] + TEXT[:begin])
+        text = tokenizer.decode([i for i in ids if i != tokenizer.bos_id])
+        if await lm.encode(text) == ids:
+            return ids, text
+    raise PagelmError(f"no text of exactly {n_tokens} tokens was found; try another --prompt-tokens")
+
+
+async def prompt_of(lm: Lm, n_tokens: int, text: str = TEXT) -> list[int]:
+    """Exactly `n_tokens` ids of English text, the same ones every time."""
+    once = await lm.encode(text)
+    ids = once if len(once) >= n_tokens else await lm.encode(text * (n_tokens // len(once) + 2))
+    return ids[:n_tokens]
+
+
+class Own:
+    """pagelm as one of those that take turns. `result`: what its last generation returned."""
+
+    name = "pagelm"
+
+    def __init__(self, lm: Lm, ids: Sequence[int], gen: int, clock: Callable[[], float]) -> None:
+        self.roots: Collection[int] = children()  # a browser, where one is open; peers come later
+        self.result: dict[str, Any] = {}
+        self._lm = lm
+        self._ids = ids
+        self._gen = gen
+        self._clock = clock
+
+    async def generate(self) -> Sample:
+        """Raises: PagelmError when the context ends before the generation."""
+        began = self._clock()
+        first: list[float] = []
+        result = await self._lm.generate(
+            self._ids, self._gen, True, lambda piece: first.append(self._clock()) if not first else None
+        )
+        ended = self._clock()
+        if len(result["ids"]) != self._gen:
+            raise PagelmError(
+                f"{len(result['ids'])} of {self._gen} tokens were generated ({result['stop_reason']}); "
+                f"{len(self._ids)} + {self._gen} tokens need a larger --ctx"
+            )
+        self.result = result
+        return Sample(len(self._ids), self._gen, (first[0] if first else ended) - began, ended - began)
+
+
+async def bench(
+    lm: Lm,
+    *,
+    prompt_tokens: int = 128,
+    gen: int = 128,
+    rounds: int = 5,
+    peers: Sequence[PeerSpec] = (),
+    model: str = "",
+    turns: Turns | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Any]:
+    """Time `rounds` generations of `gen` tokens after a prompt, past end tokens. Rates in tokens per second.
+
+    `peers` do the same in turns with `lm`; for them `model` is the path of its file.
+
+    Raises: PagelmError for fewer than 2 generated tokens, or when the context ends before the generation;
+    PeerError, SetupError for a peer.
+    """
+    if gen < 2:
+        raise PagelmError(f"--gen is {gen}; it must be at least 2: the first token counts as prefill")
+    turns = turns or Turns()
+    if peers:
+        ids, text = await text_prompt_of(lm, model, prompt_tokens)
+    else:
+        ids, text = await prompt_of(lm, prompt_tokens), ""
+    own = Own(lm, ids, gen, clock)
+    busy = await busy_cores(turns, own.roots)
+    async with AsyncExitStack() as stack:
+        task = Task(Path(model), tuple(ids), text, gen, max(512, len(ids) + gen))
+        others = await open_peers(peers, task, stack, turns.say)
+        found = await turns.take([own, *others], rounds)
+    report = {
+        "device": lm.device,
+        "adapter": lm.adapter,
+        "rounds": rounds,
+        **figures(found[own.name]),
+        "timing": own.result["timing"],
+        "stats": own.result["stats"],
+        "busy_cores": busy,
+        "max_noise": turns.max_noise,
+        "versions": versions(),
+        "guest_peak_heap_bytes": await lm.heap_bytes(),
+    }
+    report["dispatches_per_token"], report["submits_per_token"] = await _work_per_token(lm, ids[:1])
+    if peers:
+        report["peers"] = {
+            peer.name: {"version": peer.version, **peer.about, **figures(found[peer.name])} for peer in others
+        }
+        report["ratios"] = {name: ratios(report, peer) for name, peer in report["peers"].items()}
+    return report
+
+
+def ratios(own: Mapping[str, Any], peer: Mapping[str, Any]) -> dict[str, float]:
+    """How many times as fast as the peer, by medians."""
+    return {
+        name: own[f"{name}_tok_s"]["p50"] / peer[f"{name}_tok_s"]["p50"] for name in ("prefill", "decode")
+    }
+
+
+async def _work_per_token(lm: Lm, ids: Sequence[int], more: int = 4) -> tuple[float, float]:
+    """Dispatches and submits of a decoded token: what `more` further tokens add to the counts."""
+    counts = []
+    for n in (1, 1, 1 + more):  # counts run on since loading: take them after a run, and after the next
+        stats = (await lm.generate(ids, n, True))["stats"]
+        counts.append((stats["dispatches"], stats["submits"]))
+    short = [b - a for a, b in zip(counts[0], counts[1], strict=True)]
+    long = [b - a for a, b in zip(counts[1], counts[2], strict=True)]
+    dispatches, submits = ((b - a) / more for a, b in zip(short, long, strict=True))
+    return dispatches, submits
+
+
+async def busy_cores(turns: Turns, roots: Collection[int], seconds: float = 0.5) -> float | None:
+    """How many cores other work keeps busy just now; None where that is not known."""
+    cores = turns.meter.start(roots)
+    await asyncio.sleep(seconds)
+    busy = cores()
+    if busy is not None and busy > turns.max_noise:
+        turns.say(f"warning: {busy:.2f} cores are busy with other work; noisy rounds are discarded")
+    return busy
+
+
+def versions() -> dict[str, str]:
+    """pagelm, Python and the packages that reach the GPU, as far as installed."""
+    found = {"pagelm": pagelm.__version__, "python": platform.python_version(), "os": platform.platform()}
+    for package in ("wgpu", "playwright", "numpy"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def as_text(report: Mapping[str, Any]) -> str:
+    """The figures for people."""
+
+    def spread(key: str) -> str:
+        return "{p50:.2f} tok/s (min {min:.2f}, max {max:.2f})".format_map(report[key])
+
+    heap, busy = report["guest_peak_heap_bytes"], report["busy_cores"]
+    work = report["dispatches_per_token"], report["submits_per_token"]
+    adapter = ", ".join(filter(None, report["adapter"].values()))
+    rows = {
+        "device": f"{report['device']} ({adapter})",
+        "prefill": f"{spread('prefill_tok_s')}, {report['prompt_tokens']} tokens",
+        "decode": f"{spread('decode_tok_s')}, {report['gen']} tokens",
+        "first token": f"{report['ttft_s']:.3f} s",
+        "per token": "{:g} dispatches, {:g} submits".format(*work),
+        "guest memory": "shared with the host" if heap is None else f"{heap:,} bytes at most",
+        "other work": "unknown" if busy is None else f"{busy} cores busy before",
+        "versions": ", ".join(f"{name} {v}" for name, v in report["versions"].items()),
+    }
+    return "".join(f"{name:<13} {value}\n" for name, value in rows.items())
