@@ -5,25 +5,28 @@ asks for it. The first one, which warms caches up, is not counted.
 """
 
 import asyncio
+import contextlib
 import platform
 import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import pagelm
 from pagelm.errors import PagelmError
-from pagelm.host.bench.peers import PeerSpec, Task, open_peers
+from pagelm.host.bench.peers import PeerSpec, Task, cores, open_peers
 from pagelm.host.bench.quiet import children
 from pagelm.host.bench.rounds import Turns, figures
 from pagelm.host.bench.sample import Sample
 from pagelm.host.inspect import read_header
 from pagelm.host.lm import Lm
+from pagelm.loading import DEFAULT_N_CTX
 from pagelm.tokenizer import tokenizer_from
 
+CONTEXT_GEN = 32  # few, so that the context they see is about the one they are named for
 TEXT = (
     "The lighthouse stood at the end of a long spit of sand, and for most of the year nobody came there but "
     "the keeper, the supply boat and the birds. In the mornings he wrote down the weather: the wind, the "
@@ -35,12 +38,12 @@ TEXT = (
 )
 
 
-async def text_prompt_of(lm: Lm, model: str, n_tokens: int) -> tuple[list[int], str]:
+async def text_prompt_of(lm: Lm, path: str, n_tokens: int) -> tuple[list[int], str]:
     """Exactly `n_tokens` ids of English text, and the text that has these ids.
 
     Raises: PagelmError when no such text is found: a text may be cut within a word that has one id.
     """
-    tokenizer = tokenizer_from((await read_header(model)).metadata)
+    tokenizer = tokenizer_from((await read_header(path)).metadata)
     begins = [0, *(found.end() for found in re.finditer(r"[.:,] ", TEXT))]
     for begin in begins:
         ids = await prompt_of(lm, n_tokens, TEXT[begin:] + TEXT[:begin])
@@ -84,7 +87,9 @@ class Own:
                 f"{len(self._ids)} + {self._gen} tokens need a larger --ctx"
             )
         self.result = result
-        return Sample(len(self._ids), self._gen, (first[0] if first else ended) - began, ended - began)
+        # A token that is no text by itself shows nothing; then the engine's own clock has to do.
+        first_s = first[0] - began if first else result["timing"]["prefill_s"]
+        return Sample(len(self._ids), self._gen, first_s, ended - began)
 
 
 async def bench(
@@ -94,13 +99,15 @@ async def bench(
     gen: int = 128,
     rounds: int = 5,
     peers: Sequence[PeerSpec] = (),
-    model: str = "",
+    path: str = "",
+    contexts: Sequence[int] = (),
     turns: Turns | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Any]:
     """Time `rounds` generations of `gen` tokens after a prompt, past end tokens. Rates in tokens per second.
 
-    `peers` do the same in turns with `lm`; for them `model` is the path of its file.
+    `peers` do the same in turns with `lm`; for them `path` is the model's file. `contexts`: lengths in
+    tokens after which decoding is timed as well.
 
     Raises: PagelmError for fewer than 2 generated tokens, or when the context ends before the generation;
     PeerError, SetupError for a peer.
@@ -109,13 +116,13 @@ async def bench(
         raise PagelmError(f"--gen is {gen}; it must be at least 2: the first token counts as prefill")
     turns = turns or Turns()
     if peers:
-        ids, text = await text_prompt_of(lm, model, prompt_tokens)
+        ids, text = await text_prompt_of(lm, path, prompt_tokens)
     else:
         ids, text = await prompt_of(lm, prompt_tokens), ""
     own = Own(lm, ids, gen, clock)
     busy = await busy_cores(turns, own.roots)
-    async with AsyncExitStack() as stack:
-        task = Task(Path(model), tuple(ids), text, gen, max(512, len(ids) + gen))
+    async with contextlib.AsyncExitStack() as stack:
+        task = Task(Path(path), tuple(ids), text, gen, max(512, len(ids) + gen))
         others = await open_peers(peers, task, stack, turns.say)
         found = await turns.take([own, *others], rounds)
     report = {
@@ -127,7 +134,9 @@ async def bench(
         "stats": own.result["stats"],
         "busy_cores": busy,
         "max_noise": turns.max_noise,
-        "versions": versions(),
+        "versions": versions(lm),
+        "machine": machine(),
+        "date": datetime.now(UTC).date().isoformat(),
         "guest_peak_heap_bytes": await lm.heap_bytes(),
     }
     report["dispatches_per_token"], report["submits_per_token"] = await _work_per_token(lm, ids[:1])
@@ -136,7 +145,46 @@ async def bench(
             peer.name: {"version": peer.version, **peer.about, **figures(found[peer.name])} for peer in others
         }
         report["ratios"] = {name: ratios(report, peer) for name, peer in report["peers"].items()}
+    if contexts:
+        report["context"] = await _at_contexts(lm, contexts, min(gen, CONTEXT_GEN), turns, clock)
     return report
+
+
+async def _at_contexts(
+    lm: Lm, lengths: Sequence[int], gen: int, turns: Turns, clock: Callable[[], float]
+) -> list[dict[str, Any]]:
+    """The speed of decoding after prompts of these lengths, and how it compares with the first of them."""
+    found: list[dict[str, Any]] = []
+    for n in lengths:
+        own = Own(lm, await prompt_of(lm, n), gen, clock)
+        one = await turns.measure(own, f"context {n}")
+        speed = one.sample.decode_tok_s
+        found.append(
+            {
+                "tokens": n,
+                "gen": gen,
+                "prefill_tok_s": one.sample.prefill_tok_s,
+                "decode_tok_s": speed,
+                "ratio": speed / (found[0]["decode_tok_s"] if found else speed),
+                "noisy": one.noisy,
+                "discarded": len(one.discarded),
+            }
+        )
+    return found
+
+
+def parse_lengths(text: str) -> list[int]:
+    """The list that --context takes, for example "128,1024". Raises: PagelmError."""
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        if not (part.isascii() and part.isdigit() and 0 < int(part) < 1 << 31):
+            raise PagelmError(f"--context: {part!r} is no number of tokens; allowed: 128,1024 and the like")
+    return [int(part) for part in parts]
+
+
+def context_for(tokens: int) -> int | None:
+    """The context to load a model with for so many tokens; None where its own is enough."""
+    return tokens if tokens > DEFAULT_N_CTX else None
 
 
 def ratios(own: Mapping[str, Any], peer: Mapping[str, Any]) -> dict[str, float]:
@@ -168,9 +216,11 @@ async def busy_cores(turns: Turns, roots: Collection[int], seconds: float = 0.5)
     return busy
 
 
-def versions() -> dict[str, str]:
-    """pagelm, Python and the packages that reach the GPU, as far as installed."""
+def versions(lm: Lm) -> dict[str, str]:
+    """pagelm, Python, the browser and the packages that reach the GPU, as far as installed."""
     found = {"pagelm": pagelm.__version__, "python": platform.python_version(), "os": platform.platform()}
+    if browser := getattr(lm, "browser_version", ""):
+        found["chromium"] = browser
     for package in ("wgpu", "playwright", "numpy"):
         try:
             found[package] = version(package)
@@ -179,23 +229,10 @@ def versions() -> dict[str, str]:
     return found
 
 
-def as_text(report: Mapping[str, Any]) -> str:
-    """The figures for people."""
-
-    def spread(key: str) -> str:
-        return "{p50:.2f} tok/s (min {min:.2f}, max {max:.2f})".format_map(report[key])
-
-    heap, busy = report["guest_peak_heap_bytes"], report["busy_cores"]
-    work = report["dispatches_per_token"], report["submits_per_token"]
-    adapter = ", ".join(filter(None, report["adapter"].values()))
-    rows = {
-        "device": f"{report['device']} ({adapter})",
-        "prefill": f"{spread('prefill_tok_s')}, {report['prompt_tokens']} tokens",
-        "decode": f"{spread('decode_tok_s')}, {report['gen']} tokens",
-        "first token": f"{report['ttft_s']:.3f} s",
-        "per token": "{:g} dispatches, {:g} submits".format(*work),
-        "guest memory": "shared with the host" if heap is None else f"{heap:,} bytes at most",
-        "other work": "unknown" if busy is None else f"{busy} cores busy before",
-        "versions": ", ".join(f"{name} {v}" for name, v in report["versions"].items()),
-    }
-    return "".join(f"{name:<13} {value}\n" for name, value in rows.items())
+def machine() -> dict[str, Any]:
+    """The processor's name and how many cores of it this process may use."""
+    name = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        if told := re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
+            name = told[1]
+    return {"cpu": name, "cores": cores()}

@@ -6,7 +6,9 @@ first asked for. A peer is loaded once and then waits, without computing, for it
 
 import hashlib
 import importlib
+import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -22,6 +24,7 @@ from pagelm.host.bench import quiet
 from pagelm.host.bench.sample import Sample
 
 INSTALL_S = 1800
+UNUSED = "-cuda"  # optional builds of llama.cpp that no peer uses: half a gigabyte
 SOFTWARE_GEN = 24  # tokens on a software GPU, where a peer may need half a second for each
 
 
@@ -61,6 +64,8 @@ class Peer(Protocol):
 
 # name -> module, class, the options that tell those of one class apart
 KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "llama.cpp": ("pagelm.host.bench.llama_cpp", "LlamaCpp", {"gpu": False}),
+    "llama.cpp-vulkan": ("pagelm.host.bench.llama_cpp", "LlamaCpp", {"gpu": True}),
     "wllama": ("pagelm.host.bench.wllama", "Wllama", {"gpu": False}),
     "wllama-webgpu": ("pagelm.host.bench.wllama", "Wllama", {"gpu": True}),
 }
@@ -110,6 +115,26 @@ async def open_peers(
     return peers
 
 
+def offloaded(log: str) -> tuple[int, int]:
+    """How many layers of how many llama.cpp says it put on the GPU; (0, 0) where it says nothing."""
+    found = re.search(r"offloaded (\d+)/(\d+) layers to GPU", log)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def only_offloaded(peer: str, layers: int, total: int, advice: str) -> None:
+    """Raises: PeerError unless all layers are on the GPU: llama.cpp goes on with its CPU and says nothing."""
+    if not total or layers < total:
+        raise PeerError(
+            peer, f"{layers} of {total or 'all'} layers are on the GPU, its CPU would do the rest; {advice}"
+        )
+
+
+def gen_on(device: str, gen: int) -> int:
+    """How many tokens to ask for: fewer of a GPU, named `device`, that a CPU stands in for."""
+    software = re.search("swiftshader|llvmpipe|lavapipe", device, re.IGNORECASE)
+    return min(gen, SOFTWARE_GEN) if software else gen
+
+
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -136,8 +161,10 @@ def _npm_install(pins: Path, folder: Path, peer: str) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as tmp:
         part = Path(tmp) / "package"
         part.mkdir()
-        for file in ("package.json", "package-lock.json", ".npmrc"):
+        for file in ("package.json", ".npmrc"):
             shutil.copy(pins / file, part)
+        lock = _without(UNUSED, json.loads((pins / "package-lock.json").read_text()))
+        (part / "package-lock.json").write_text(json.dumps(lock))
         command = [npm, "ci", "--ignore-scripts", "--no-progress", "--loglevel=error"]
         try:
             done = subprocess.run(command, cwd=part, capture_output=True, text=True, timeout=INSTALL_S)
@@ -147,3 +174,10 @@ def _npm_install(pins: Path, folder: Path, peer: str) -> None:
             said = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()
             raise PeerError(peer, f"npm ci failed: {said[0]}; npm's cache or the network may be out of reach")
         part.rename(folder)
+
+
+def _without(word: str, value: Any) -> Any:
+    """JSON without the keys that hold `word`, at any depth."""
+    if not isinstance(value, dict):
+        return value
+    return {key: _without(word, item) for key, item in value.items() if word not in key}

@@ -17,12 +17,12 @@ class Sample:
     @property
     def prefill_tok_s(self) -> float:
         """Prompt tokens by the time to the first token."""
-        return self.prompt_tokens / self.first_s
+        return self.prompt_tokens / max(self.first_s, 1e-9)
 
     @property
     def decode_tok_s(self) -> float:
         """The tokens after the first by the time after it."""
-        return (self.gen - 1) / (self.total_s - self.first_s)
+        return (self.gen - 1) / max(self.total_s - self.first_s, 1e-9)
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

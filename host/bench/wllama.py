@@ -1,8 +1,7 @@
-"""wllama, llama.cpp in a page: the same headless Chromium as pagelm's own, a browser and a page of its own."""
+"""wllama, llama.cpp in a page: headless Chromium as for pagelm, in a browser of its own."""
 
 import asyncio
 import json
-import re
 from collections.abc import Awaitable, Collection
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -13,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 
-from pagelm.host.bench.peers import SOFTWARE_GEN, PeerError, Task, cores, npm_package
+from pagelm.host.bench.peers import PeerError, Task, cores, gen_on, npm_package, offloaded, only_offloaded
 from pagelm.host.bench.sample import Sample
 from pagelm.host.chromium import open_chromium
 from pagelm.host.server import MIME, Isolated, ModelResponse, TypedFiles, serve_app
@@ -71,16 +70,11 @@ class Wllama:
         self.about = {"engine": f"llama.cpp {told['libllama']}", "threads": threads, "device": "CPU (wasm)"}
         if gpu:
             layers, total = offloaded("\n".join(told["log"]))
-            if not total or layers < total:
-                raise PeerError(
-                    self.name,
-                    f"{layers} of {total or 'all'} layers are on WebGPU, the rest would run on the CPU; "
-                    f"the adapter ({told['adapter'] or 'none'}) lacks what it needs (shader-f16): try another "
-                    "browser or adapter, or the peer wllama",
-                )
-            self.about["device"] = f"WebGPU ({told['adapter']}), {layers} of {total} layers"
-            if re.search("swiftshader|llvmpipe|lavapipe", told["adapter"], re.IGNORECASE):
-                self._gen = min(self._task.gen, SOFTWARE_GEN)
+            adapter = told["adapter"] or "none"
+            advice = f"the adapter ({adapter}) needs shader-f16; try another one, or the peer wllama"
+            only_offloaded(self.name, layers, total, advice)
+            self.about["device"] = f"WebGPU ({adapter}), {layers} of {total} layers"
+            self._gen = gen_on(adapter, self._task.gen)
 
     async def generate(self) -> Sample:
         asking = self._page.evaluate(
@@ -119,12 +113,6 @@ class Wllama:
         task.add_done_callback(lambda t: t.cancelled() or t.exception())
         reason = self._dead.result() if self._dead.done() else f"it hangs: no answer in {seconds:g} s"
         raise PeerError(self.name, f"{reason} while {doing}")
-
-
-def offloaded(log: str) -> tuple[int, int]:
-    """How many layers of how many llama.cpp says it put on the GPU; (0, 0) where it says nothing."""
-    found = re.search(r"offloaded (\d+)/(\d+) layers to GPU", log)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _make_app(lib: Path, model: Path) -> Isolated:
