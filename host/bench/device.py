@@ -4,7 +4,6 @@ Every round is a generation of the same length from the same ids, timed by the c
 asks for it. The first one, which warms caches up, is not counted.
 """
 
-import asyncio
 import contextlib
 import platform
 import re
@@ -120,7 +119,7 @@ async def bench(
     else:
         ids, text = await prompt_of(lm, prompt_tokens), ""
     own = Own(lm, ids, gen, clock)
-    busy = await busy_cores(turns, own.roots)
+    busy = await turns.look(own.roots)
     async with contextlib.AsyncExitStack() as stack:
         task = Task(Path(path), tuple(ids), text, gen, max(512, len(ids) + gen))
         others = await open_peers(peers, task, stack, turns.say)
@@ -204,16 +203,6 @@ async def _work_per_token(lm: Lm, ids: Sequence[int], more: int = 4) -> tuple[fl
     long = [b - a for a, b in zip(counts[1], counts[2], strict=True)]
     dispatches, submits = ((b - a) / more for a, b in zip(short, long, strict=True))
     return dispatches, submits
-
-
-async def busy_cores(turns: Turns, roots: Collection[int], seconds: float = 0.5) -> float | None:
-    """How many cores other work keeps busy just now; None where that is not known."""
-    cores = turns.meter.start(roots)
-    await asyncio.sleep(seconds)
-    busy = cores()
-    if busy is not None and busy > turns.max_noise:
-        turns.say(f"warning: {busy:.2f} cores are busy with other work; noisy rounds are discarded")
-    return busy
 
 
 def versions(lm: Lm) -> dict[str, str]:

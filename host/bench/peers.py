@@ -124,9 +124,8 @@ def offloaded(log: str) -> tuple[int, int]:
 def only_offloaded(peer: str, layers: int, total: int, advice: str) -> None:
     """Raises: PeerError unless all layers are on the GPU: llama.cpp goes on with its CPU and says nothing."""
     if not total or layers < total:
-        raise PeerError(
-            peer, f"{layers} of {total or 'all'} layers are on the GPU, its CPU would do the rest; {advice}"
-        )
+        found = f"{layers} of {total} layers are" if layers else "no layer is"
+        raise PeerError(peer, f"{found} on the GPU, its CPU would do the rest; {advice}")
 
 
 def gen_on(device: str, gen: int) -> int:

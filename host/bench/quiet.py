@@ -43,8 +43,9 @@ def other_seconds(roots: Collection[int]) -> float | None:
     """CPU seconds since boot of all but this process and the trees below `roots`."""
     try:
         per_second = os.sysconf("SC_CLK_TCK")
-        fields = [int(n) for n in (PROC / "stat").read_text().split("\n", 1)[0].split()[1:9]]
-        busy = sum(fields) - fields[3] - fields[4]  # all but idle and waiting for the disk
+        first = (PROC / "stat").read_text().split("\n", 1)[0].split()
+        user, nice, system, _idle, _disk, irq, softirq, steal = (int(n) for n in first[1:9])
+        busy = user + nice + system + irq + softirq + steal
         ours = _ticks(os.getpid(), ITSELF) + sum(_ticks(pid, CHILDREN_TOO) for pid in _trees(roots))
         return (busy - ours) / per_second
     except (OSError, ValueError, AttributeError):

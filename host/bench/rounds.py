@@ -48,6 +48,7 @@ class Turns:
     meter: Meter = field(default_factory=ProcMeter)
     max_noise: float = MAX_NOISE
     calm_s: float = CALM_S
+    look_s: float = LOOK_S
     say: Callable[[str], object] = lambda line: None
 
     async def take(self, subjects: Sequence[Subject], rounds: int) -> dict[str, list[Measured]]:
@@ -83,10 +84,14 @@ class Turns:
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self.calm_s
         while loop.time() < give_up:
-            cores = self.meter.start(subject.roots)
-            await asyncio.sleep(LOOK_S)
-            if (other := cores()) is None or other <= self.max_noise:
+            if (other := await self.look(subject.roots)) is None or other <= self.max_noise:
                 return
+
+    async def look(self, roots: Collection[int]) -> float | None:
+        """How many cores other work keeps busy just now; None where that is not known."""
+        cores = self.meter.start(roots)
+        await asyncio.sleep(self.look_s)
+        return cores()
 
 
 def line(title: str, subject: Subject, sample: Sample) -> str:

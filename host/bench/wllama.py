@@ -71,7 +71,7 @@ class Wllama:
         if gpu:
             layers, total = offloaded("\n".join(told["log"]))
             adapter = told["adapter"] or "none"
-            advice = f"the adapter ({adapter}) needs shader-f16; try another one, or the peer wllama"
+            advice = f"it needs an adapter with shader-f16, this one is {adapter}; or take the peer wllama"
             only_offloaded(self.name, layers, total, advice)
             self.about["device"] = f"WebGPU ({adapter}), {layers} of {total} layers"
             self._gen = gen_on(adapter, self._task.gen)
