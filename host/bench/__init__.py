@@ -2,15 +2,17 @@
 
 from pagelm.host.bench.device import bench, context_for, parse_lengths, prompt_of, versions
 from pagelm.host.bench.peers import parse_peers
+from pagelm.host.bench.quiet import BUSY_CORES, busy_cores
 from pagelm.host.bench.report import as_markdown, as_text
-from pagelm.host.bench.rounds import MAX_NOISE, Turns
+from pagelm.host.bench.rounds import Turns
 
 __all__ = [
-    "MAX_NOISE",
+    "BUSY_CORES",
     "Turns",
     "as_markdown",
     "as_text",
     "bench",
+    "busy_cores",
     "context_for",
     "parse_lengths",
     "parse_peers",

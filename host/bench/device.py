@@ -205,7 +205,7 @@ async def _work_per_token(lm: Lm, ids: Sequence[int], more: int = 4) -> tuple[fl
     return dispatches, submits
 
 
-def versions(lm: Lm) -> dict[str, str]:
+def versions(lm: Lm | None = None) -> dict[str, str]:
     """pagelm, Python, the browser and the packages that reach the GPU, as far as installed."""
     found = {"pagelm": pagelm.__version__, "python": platform.python_version(), "os": platform.platform()}
     if browser := getattr(lm, "browser_version", ""):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 PROC = Path("/proc")
+BUSY_CORES = 0.15  # more of other people's work than this makes figures doubtful
 CHILDREN_TOO = slice(11, 15)  # of /proc/PID/stat after the name: utime, stime, and those of dead children
 ITSELF = slice(11, 13)
 
@@ -37,6 +38,13 @@ class ProcMeter:
             return round(max(0.0, after - before) / passed, 3)
 
         return cores
+
+
+def busy_cores(seconds: float = 0.5) -> float | None:
+    """How many cores all but this process and its children keep busy just now."""
+    cores = ProcMeter().start(children())
+    time.sleep(seconds)
+    return cores()
 
 
 def other_seconds(roots: Collection[int]) -> float | None:

@@ -11,10 +11,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from pagelm.host.bench.quiet import Meter, ProcMeter
+from pagelm.host.bench.quiet import BUSY_CORES, Meter, ProcMeter
 from pagelm.host.bench.sample import Sample, spread
 
-MAX_NOISE = 0.15  # cores
 TRIES = 3
 CALM_S = 5.0  # the longest wait for the machine to come to rest before a try
 LOOK_S = 0.25
@@ -46,7 +45,7 @@ class Turns:
     """How to measure: with what noise at most, in cores, known from which meter, told to whom."""
 
     meter: Meter = field(default_factory=ProcMeter)
-    max_noise: float = MAX_NOISE
+    max_noise: float = BUSY_CORES
     calm_s: float = CALM_S
     look_s: float = LOOK_S
     say: Callable[[str], object] = lambda line: None

@@ -58,6 +58,20 @@ def test_meter_gives_cores_over_the_time_watched(proc, monkeypatch):
     assert cores() == 1.5
 
 
+def test_cores_busy_just_now_leave_this_process_and_its_children_out(proc, monkeypatch):
+    process, machine = proc
+    process(101, os.getpid(), own=100)
+
+    def sleep(seconds):  # meanwhile the child works for a second, and somebody else for half a one
+        process(101, os.getpid(), own=100 + PER_S)
+        machine(1000 + PER_S * 3 // 2)
+
+    clock = iter([10.0, 11.0])
+    monkeypatch.setattr(quiet.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(quiet.time, "sleep", sleep)
+    assert quiet.busy_cores() == 0.5
+
+
 @pytest.mark.parametrize("text", [None, "", "cpu  a b c"])
 def test_without_a_proc_nothing_is_known(proc, monkeypatch, tmp_path, text):
     monkeypatch.setattr(quiet, "PROC", tmp_path / "other")
