@@ -20,6 +20,7 @@ from pagelm.host.chromium import find_chromium
 RECORDS = Path(__file__).with_name("performance.json")
 PAGE = Path(__file__).parent.parent / "PERFORMANCE.md"
 PINS = Path(__file__).parent.parent / "host" / "bench" / "npm"
+UNUSED = ("stats", "timing", "os")  # of a report, here
 BEGIN, END = "<!-- figures -->\n", "<!-- end of figures -->\n"
 
 
@@ -86,7 +87,10 @@ def main(arguments: list[str]) -> None:
     records = json.loads(RECORDS.read_text()) if RECORDS.exists() else {}
     for argument in arguments:
         title, _, path = argument.rpartition("=")
-        records[title] = {"stale": [], "report": json.loads(Path(path).read_text())}
+        report = json.loads(Path(path).read_text())
+        kept = {name: value for name, value in report.items() if name not in UNUSED}
+        kept["versions"] = {name: v for name, v in report["versions"].items() if name not in UNUSED}
+        records[title] = {"stale": [], "report": kept}
     here = found_here()
     for record in records.values():
         record["stale"] = changes(record["report"], here)

@@ -31,7 +31,7 @@ def as_text(report: Mapping[str, Any]) -> str:
 
 def as_markdown(report: Mapping[str, Any]) -> str:
     """A report to paste: conditions, the table of programs, the table of contexts."""
-    versions = ", ".join(f"{name} {v}" for name, v in report["versions"].items())
+    versions = ", ".join(f"{name} {v}" for name, v in report["versions"].items() if name != "os")
     machine = "{cpu}, {cores} cores".format_map(report["machine"])
     conditions = (
         f"{report['date']}, {machine}; {device_of(report)}; {versions}. Medians of {report['rounds']} rounds "
