@@ -45,17 +45,13 @@ def device_of(report: Mapping[str, Any]) -> str:
 
 
 def noise(report: Mapping[str, Any]) -> str:
-    """What was discarded for other work, and what should have been."""
+    """Whose runs were discarded for other work, and who had none in some round that should have counted."""
     everyone = {"pagelm": report, **report.get("peers", {})}
-    said = [
-        f"{name} {len(one['discarded'])}" for name, one in everyone.items() if one["discarded"]
-    ]  # of each, the tries that other work spoilt
+    counts = [f"{name} {len(one['discarded'])}" for name, one in everyone.items() if one["discarded"]]
     noisy = [name for name, one in everyone.items() if one["noisy_rounds"]]
-    return (
-        (f"noisy runs discarded: {', '.join(said)}" if said else "no run discarded for noise")
-        + f" (limit {report['max_noise']:g} cores)"
-        + (f"; {NOISY} never quiet in some round: {', '.join(noisy)}" if noisy else "")
-    )
+    said = f"noisy runs discarded: {', '.join(counts)}" if counts else "no run discarded for noise"
+    said += f" (limit {report['max_noise']:g} cores)"
+    return f"{said}; {NOISY} never quiet in some round: {', '.join(noisy)}" if noisy else said
 
 
 def _tables(report: Mapping[str, Any]) -> list[str]:
