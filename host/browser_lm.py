@@ -57,6 +57,11 @@ class BrowserLm:
         found: dict[str, str] = self.info.get("adapter", {})
         return found
 
+    @property
+    def browser_version(self) -> str:
+        browser = self.page.context.browser
+        return browser.version if browser is not None else ""
+
     @classmethod
     async def open(
         cls,

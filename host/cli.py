@@ -189,33 +189,58 @@ def check(
 @click.option("--prompt-tokens", type=click.IntRange(1), default=128, show_default=True)
 @click.option("--gen", type=click.IntRange(2), default=128, show_default=True, help="Tokens to generate.")
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
+@click.option("--peers", metavar="LIST", help="Programs to compare with, for example llama.cpp:2,wllama.")
+@click.option("--context", metavar="LIST", help="Time decoding at these lengths too, for example 128,1024.")
+@click.option(
+    "--max-noise",
+    type=click.FloatRange(0),
+    default=0.15,
+    show_default=True,
+    help="Cores that other work may use; a run with more is discarded and repeated.",
+)
 @click.option("--profile", is_flag=True, help="GPU time of every kernel instead, over 16 tokens or --gen.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write the profile as a Chrome trace.")
+@click.option("--markdown", type=click.Path(dir_okay=False, path_type=Path), help="Write tables here too.")
 @json_option
 def bench(
-    prompt_tokens: int,
-    gen: int,
-    rounds: int,
+    peers: str | None,
+    context: str | None,
+    max_noise: float,
     profile: bool,
     trace: Path | None,
+    markdown: Path | None,
     as_json: bool,
     quiet: bool,
-    **device: Any,
+    **rest: Any,
 ) -> None:
-    """Time prefill and decode: medians over rounds after one that warms up."""
+    """Time prefill and decode: medians over rounds after one that warms up.
+
+    With --peers other programs take turns with pagelm: the same prompt, the same number of tokens. They are
+    llama.cpp, llama.cpp-vulkan, wllama and wllama-webgpu; NAME:THREADS sets the threads of one.
+    """
     from pagelm.host import bench as benchmark
 
+    device = {name: rest.pop(name) for name in ("model", "device", "ctx", "memory_budget")}
     if profile or trace is not None:
-        _profile(prompt_tokens, gen, trace, as_json, quiet, device)
+        _profile(rest.pop("prompt_tokens"), rest.pop("gen"), trace, as_json, quiet, device)
         return
+    specs = benchmark.parse_peers(peers) if peers is not None else []
+    lengths = benchmark.parse_lengths(context) if context is not None else []
+    if specs and is_url(device["model"]):
+        raise click.UsageError("--peers needs a model on this machine; give a path or a packaged name")
+    needed = max(rest["prompt_tokens"], *lengths, 0) + rest["gen"]
+    device["ctx"] = device["ctx"] or benchmark.context_for(needed)
+    turns = benchmark.Turns(max_noise=max_noise, say=progress_lines(True, quiet))
 
     async def main() -> dict[str, Any]:
+        path = located(device["model"], quiet) if specs else ""
         async with opened(quiet=quiet, **device) as lm:
-            say = progress_lines(True, quiet)
-            return await benchmark.bench(lm, prompt_tokens=prompt_tokens, gen=gen, rounds=rounds, say=say)
+            return await benchmark.bench(lm, peers=specs, path=path, contexts=lengths, turns=turns, **rest)
 
     report = run_async(main())
     print_json(report) if as_json else print_text(benchmark.as_text(report))
+    if markdown is not None:
+        markdown.write_text(benchmark.as_markdown(report), encoding="utf-8")
 
 
 def _profile(

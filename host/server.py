@@ -136,7 +136,7 @@ class RunningServer:
     """A server in a thread of its own. `url` ends in a slash. `stop` may be called more than once."""
 
     def __init__(
-        self, server: uvicorn.Server, thread: threading.Thread, url: str, model_url: str | None
+        self, server: uvicorn.Server, thread: threading.Thread, url: str, model_url: str | None = None
     ) -> None:
         self.url = url
         self.model_url = model_url
@@ -176,6 +176,16 @@ def start_server(
     if model is not None and not (model.is_file() and os.access(model, os.R_OK)):
         raise SourceError(f"{model}: no such file, or it cannot be read")
     app = make_app(model, read_wheel(wheel) if wheel else make_wheel(), pyodide_dir())
+    server = serve_app(app, port, host)
+    server.model_url = f"{server.url}model/{quote(model.name)}" if model else None
+    return server
+
+
+def serve_app(app: Any, port: int = 0, host: str = LOOPBACK) -> RunningServer:
+    """Serve an ASGI application in a background thread; returns when it accepts connections.
+
+    Raises: ServerError when the port cannot be had.
+    """
     listener = _listen(host, port)
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none")
     server = uvicorn.Server(config)
@@ -189,8 +199,7 @@ def start_server(
             raise ServerError(f"the server on {host}:{port} did not start")
         time.sleep(0.01)
     shown = f"[{host}]" if ":" in host else host
-    url = f"http://{shown}:{listener.getsockname()[1]}/"
-    return RunningServer(server, thread, url, f"{url}model/{quote(model.name)}" if model else None)
+    return RunningServer(server, thread, f"http://{shown}:{listener.getsockname()[1]}/")
 
 
 def _listen(host: str, port: int) -> socket.socket:

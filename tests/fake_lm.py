@@ -11,7 +11,7 @@ from pagelm.tokenizer import tokenizer_from
 
 
 class FakeLm:
-    """Answers with `pieces`, one token each; call i has the rates `speeds[i]`; counts run on."""
+    """Answers with `pieces`, one token each; call i has the rates `speeds[i]` by `clock`; counts run on."""
 
     device = "native"
 
@@ -28,7 +28,12 @@ class FakeLm:
         self.stop_reason = stop_reason
         self.prompts = []
         self.closed = False
+        self.now = 0.0
         self.counts = {"submits": 0, "dispatches": 0, "tokens": 0}
+
+    def clock(self):
+        """The time in seconds, which passes while this generates and at no other time."""
+        return self.now
 
     async def encode(self, text):
         return [ord(c) for c in text]
@@ -39,6 +44,7 @@ class FakeLm:
         ids, text = [], ""
         for i in range(max_tokens if ignore_eos else min(max_tokens, len(self.pieces))):
             ids.append(i)
+            self.now += 1 / decode if i else len(prompt) / prefill
             text += self.pieces[i % len(self.pieces)]
             if emit is not None and emit(self.pieces[i % len(self.pieces)]) is False:
                 break

@@ -9,6 +9,7 @@ import importlib.util
 import os
 import platform
 import random
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,11 @@ def missing_linux() -> str:
     return ", ".join(f"no {path}" for path in files if not os.path.exists(path))
 
 
+def missing_npm() -> str:
+    """Which of node and npm is not on the PATH, or an empty string."""
+    return ", ".join(f"{name} is not installed" for name in ("node", "npm") if shutil.which(name) is None)
+
+
 def missing_glibc() -> str:
     here = platform.machine() == "x86_64" and platform.libc_ver()[0] == "glibc"
     return "" if here else "the functions are those of glibc on x86-64"
@@ -86,6 +92,7 @@ MISSING = {
     "playwright": missing_playwright,
     "model": missing_model,
     "linux": missing_linux,
+    "npm": missing_npm,
     "glibc": missing_glibc,
 }
 

@@ -1,26 +1,35 @@
 """`bench`: medians and spread over rounds, work per token from differences of counts, exact prompt length."""
 
 import asyncio
+import time
 
 import pytest
 from fake_lm import FakeLm, cpu_lm
+from fake_peer import FakeMeter
 from tiny_gguf import tiny_model
 
 from pagelm.errors import PagelmError
 from pagelm.host import bench as benchmark
+from pagelm.host.bench.device import TEXT, text_prompt_of
 
 SPEEDS = ((1.0, 1.0), (100.0, 30.0), (300.0, 10.0), (200.0, 20.0))  # the first round warms up
 
 
-def bench(lm, **options):
+def bench(lm, noise=(), **options):
     options = {"prompt_tokens": 16, "gen": 4, "rounds": 3} | options
-    return asyncio.run(benchmark.bench(lm, **options))
+    turns = benchmark.Turns(FakeMeter(noise), calm_s=0, look_s=0)
+    clock = getattr(lm, "clock", time.perf_counter)
+    return asyncio.run(benchmark.bench(lm, turns=turns, clock=clock, **options))
+
+
+def near(**figures):
+    return pytest.approx(figures, rel=1e-12)
 
 
 def test_rates_are_medians_with_spread_and_leave_the_warm_up_out():
     report = bench(FakeLm(speeds=SPEEDS))
-    assert report["prefill_tok_s"] == {"p50": 200.0, "min": 100.0, "max": 300.0}
-    assert report["decode_tok_s"] == {"p50": 20.0, "min": 10.0, "max": 30.0}
+    assert report["prefill_tok_s"] == near(p50=200.0, min=100.0, max=300.0)
+    assert report["decode_tok_s"] == near(p50=20.0, min=10.0, max=30.0)
 
 
 def test_work_per_token_leaves_the_prompts_work_out():
@@ -32,17 +41,17 @@ def test_work_per_token_leaves_the_prompts_work_out():
 def test_report_has_the_promised_keys():
     report = bench(FakeLm())
     assert report["guest_peak_heap_bytes"] == 31_457_408
-    assert 0 <= report["ttft_s"] < 1
+    assert report["ttft_s"] == pytest.approx(16 / 100)
     assert report["adapter"]["vendor"] == "fake" and report["device"] == "native"
     assert {"pagelm", "python", "os"} <= report["versions"].keys()
     assert (report["prompt_tokens"], report["gen"], report["rounds"]) == (16, 4, 3)
 
 
-@pytest.mark.parametrize("n", [1, 16, len(benchmark.TEXT), len(benchmark.TEXT) + 1, 5000])
+@pytest.mark.parametrize("n", [1, 16, len(TEXT), len(TEXT) + 1, 5000])
 def test_prompt_has_exactly_the_tokens_asked_for(n):
     ids = asyncio.run(benchmark.prompt_of(FakeLm(), n))
     assert len(ids) == n
-    assert ids[:10] == [ord(c) for c in (benchmark.TEXT * 2)[: min(n, 10)]]
+    assert ids[:10] == [ord(c) for c in (TEXT * 2)[: min(n, 10)]]
 
 
 def test_every_round_has_the_same_prompt():
@@ -67,36 +76,62 @@ def test_one_token_cannot_be_timed():
         bench(FakeLm(), gen=1)
 
 
-@pytest.mark.parametrize(("busy", "warned"), [(0.0, False), (0.3, False), (0.31, True), (None, False)])
-def test_busy_machine_is_reported(monkeypatch, busy, warned):
-    monkeypatch.setattr(benchmark, "busy_cores", lambda: busy)
-    said = []
-    report = bench(FakeLm(), say=said.append)
-    assert report["busy_cores"] == busy
-    assert any("busy with other work" in line for line in said) is warned
+def test_noise_is_reported_with_what_it_spoilt():
+    report = bench(FakeLm(speeds=SPEEDS), noise=[1.5, 0.1, 0.9, 0.2, 0.05], rounds=2)
+    assert report["busy_cores"] == 1.5 and report["max_noise"] == 0.15
+    # round 1 is quiet; of round 2, two tries are too noisy and a third is not: the last speed goes on
+    assert report["prefill_tok_s"] == near(p50=150.0, min=100.0, max=200.0)
+    assert [(one["round"], one["other_cores"]) for one in report["discarded"]] == [(2, 0.9), (2, 0.2)]
+    assert report["discarded"][0]["decode_tok_s"] == pytest.approx(10.0)
+    assert report["noisy_rounds"] == [] and report["other_cores"] == 0.1
 
 
-def test_busy_cores_is_none_without_proc(monkeypatch, tmp_path):
-    monkeypatch.setattr(benchmark, "Path", lambda name: tmp_path / "nowhere")
-    assert benchmark.busy_cores(0.0) is None
+def test_contexts_are_timed_after_prompts_of_their_length():
+    lm = FakeLm(speeds=[(100.0, 40.0)] * 6 + [(100.0, 40.0), (100.0, 30.0), (100.0, 10.0)])
+    report = bench(lm, rounds=2, contexts=[8, 64, 1000])
+    got = report["context"]
+    assert [one["tokens"] for one in got] == [8, 64, 1000] == [len(p) for p in lm.prompts[-3:]]
+    assert [one["decode_tok_s"] for one in got] == pytest.approx([40.0, 30.0, 10.0])
+    assert [one["ratio"] for one in got] == pytest.approx([1.0, 0.75, 0.25])
+    assert "64              | 30.00         | 75%" in benchmark.as_text(report)
 
 
-def test_busy_cores_counts_time_that_is_not_idle(monkeypatch):
-    per_s = benchmark.os.sysconf("SC_CLK_TCK")
-    # user nice system idle iowait irq softirq steal guest guest_nice; half a second later
-    before = "cpu  100 0 50 1000 7 0 0 0 0 0\ncpu0 1"
-    lines = iter([before, f"cpu  {100 + per_s // 2} 0 50 {1000 + per_s} 9 0 0 0 0 0\n"])
+def test_context_too_long_for_the_default_is_asked_for():
+    assert [benchmark.context_for(n) for n in (1, 2048, 2049)] == [None, None, 2049]
 
-    class Stat:
-        def __init__(self, name):
-            assert name == "/proc/stat"
 
-        def read_text(self):
-            return next(lines)
+@pytest.mark.parametrize("text", ["", "0", "12,", "a", "-1", "1.5", "99999999999", "١"])
+def test_list_of_contexts_that_is_none_is_refused(text):
+    with pytest.raises(PagelmError, match="--context: .*allowed"):
+        benchmark.parse_lengths(text)
 
-    monkeypatch.setattr(benchmark, "Path", Stat)
-    monkeypatch.setattr(benchmark.time, "sleep", lambda s: None)
-    assert benchmark.busy_cores(0.5) == 1.0
+
+def test_list_of_contexts_keeps_its_order():
+    assert benchmark.parse_lengths("4096, 128,1024") == [4096, 128, 1024]
+
+
+@pytest.mark.parametrize("n", [1, 17, 200])
+def test_text_for_peers_has_exactly_the_ids_for_pagelm(tmp_path, n):
+    path = tmp_path / "tiny.gguf"
+    tiny_model(path)
+    lm = cpu_lm(path)
+    ids, text = asyncio.run(text_prompt_of(lm, str(path), n))
+    assert len(ids) == n and asyncio.run(lm.encode(text)) == ids
+
+
+def test_text_that_no_cut_gives_is_an_error(tmp_path):
+    path = tmp_path / "tiny.gguf"
+    tiny_model(path)
+
+    class Fickle(FakeLm):
+        calls = 0
+
+        async def encode(self, text):
+            self.calls += 1
+            return [self.calls] * len(text)  # never the same ids again
+
+    with pytest.raises(PagelmError, match="no text of exactly 50 tokens was found; try another"):
+        asyncio.run(text_prompt_of(Fickle(), str(path), 50))
 
 
 def test_text_names_every_figure():
@@ -104,3 +139,4 @@ def test_text_names_every_figure():
     assert "prefill       200.00 tok/s (min 100.00, max 300.00), 16 tokens" in text
     assert "7 dispatches, 1 submits" in text
     assert "31,457,408 bytes" in text
+    assert "no run discarded for noise (limit 0.15 cores)" in text

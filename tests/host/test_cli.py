@@ -126,7 +126,11 @@ def keys(value):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "command", [["run", "--prompt", "hello", "--max-tokens", "3"], ["bench", "--gen", "2", "--rounds", "1"]]
+    "command",
+    [
+        ["run", "--prompt", "hello", "--max-tokens", "3"],
+        ["bench", "--gen", "2", "--rounds", "1", "--max-noise", "99"],
+    ],
 )
 def test_json_has_the_same_keys_natively_and_on_the_cpu(tiny, command):
     name, *options = command
@@ -151,12 +155,29 @@ def test_context_that_ends_first_is_the_stop_reason(tiny):
 
 
 def test_bench_json_has_the_promised_keys(fake):
-    result = invoke("bench", fake.model, "--prompt-tokens", "8", "--gen", "4", "--rounds", "2", "--json")
+    args = ["bench", fake.model, "--prompt-tokens", "8", "--gen", "4", "--rounds", "2", "--max-noise", "99"]
+    result = invoke(*args, "--json")
     got = json.loads(result.stdout)
     assert got["prefill_tok_s"].keys() == got["decode_tok_s"].keys() == {"p50", "min", "max"}
     keys = {"dispatches_per_token", "submits_per_token", "ttft_s", "guest_peak_heap_bytes"}
     assert got.keys() >= keys
     assert "warm-up" in result.stderr
+    assert not got.keys() & {"peers", "ratios", "context"}
+
+
+def test_bench_times_contexts_in_one_that_is_large_enough(fake, tmp_path):
+    args = ["bench", fake.model, "--rounds", "1", "--gen", "4", "--max-noise", "99"]
+    got = json.loads(invoke(*args, "--context", "16,4096", "--json").stdout)
+    assert [one["tokens"] for one in got["context"]] == [16, 4096] and got["context"][0]["ratio"] == 1
+    invoke(*args, "--context", "16")
+    assert [options["n_ctx"] for _, _, options in fake.opened_with] == [4100, None]
+
+
+def test_bench_writes_its_tables_where_asked(fake, tmp_path):
+    args = ["bench", fake.model, "--rounds", "1", "--gen", "4", "--max-noise", "99"]
+    result = invoke(*args, "--markdown", str(tmp_path / "report.md"))
+    assert "fake" in result.stdout
+    assert (tmp_path / "report.md").read_text().splitlines()[-1].startswith("| pagelm ")
 
 
 def test_inspect_json_has_metadata_tensors_and_plan(tiny):
