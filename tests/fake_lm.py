@@ -33,7 +33,7 @@ class FakeLm:
     async def encode(self, text):
         return [ord(c) for c in text]
 
-    async def generate(self, prompt, max_tokens, ignore_eos, emit=None):
+    async def generate(self, prompt, max_tokens, ignore_eos, emit=None, guess=True):
         self.prompts.append(prompt)
         prefill, decode = self.speeds[min(len(self.prompts), len(self.speeds)) - 1]
         ids, text = [], ""

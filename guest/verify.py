@@ -1,0 +1,106 @@
+"""When guesses are worth verifying, and the program that does it: compiled when they first are."""
+
+import asyncio
+import warnings
+from collections.abc import Mapping
+
+from .device import Buffer, Recording
+from .forward import GUESS_TILE
+from .program import Pipelines, Program, kv_bucket
+
+MOST = GUESS_TILE - 1  # guesses that one pass verifies
+MARGIN = 1.1  # what verifying must promise to gain, at least: it gives up the submit that goes ahead
+RATIO = 2.0  # time of a pass that verifies to that of a plain one, until both have been measured
+LEARN = 0.25  # weight of the newest measurement
+SURE = 0.9  # a rate at which the cost alone decides
+FORGET = 0.99  # each time it does: it may have been measured in a bad moment
+
+
+class Verifier:
+    """Belongs to a model: what passes cost on this adapter, and the program once it is there."""
+
+    def __init__(self, program: Program, n_ctx: int) -> None:
+        self.program = program
+        self._n_ctx = n_ctx
+        self._plain = Cost()
+        self._verify = Cost()
+        self._compiling: asyncio.Future[None] | None = None
+        self._failed = False
+
+    # ---- whether it pays --------------------------------------------------------------------------------
+
+    @property
+    def ratio(self) -> float:
+        """Time of a pass that verifies, in plain ones."""
+        return (
+            self._verify.seconds / self._plain.seconds if self._plain.known and self._verify.known else RATIO
+        )
+
+    def pays(self, rate: float) -> bool:
+        """Whether verifying MOST guesses promises to be faster, each being right with probability `rate`."""
+        promised = sum(rate**i for i in range(MOST + 1)) / MARGIN  # tokens of one pass
+        if promised > self.ratio:
+            return True
+        if rate > SURE:
+            self._verify.seconds *= FORGET
+        return False
+
+    def took(self, seconds: float, verified: bool) -> None:
+        """Learn what a pass took, of one kind or the other."""
+        if not self.compiling:
+            (self._verify if verified else self._plain).learn(seconds)
+
+    # ---- the program ------------------------------------------------------------------------------------
+
+    @property
+    def compiling(self) -> bool:
+        """Whether a compilation is under way."""
+        return self._compiling is not None and not self._compiling.done()
+
+    def ready(self, buffers: Mapping[str, Buffer], pipelines: Pipelines) -> bool:
+        """Whether the program is there. The first call starts to compile it, beside everything else.
+
+        What the compiler refuses is told in a warning and not tried again: there is another way.
+        """
+        if self._failed:
+            return False
+        if self._compiling is None or self._compiling.cancelled():
+            self._compiling = asyncio.ensure_future(self._compile(buffers, pipelines))
+        if not self._compiling.done():
+            return False
+        if error := self._compiling.exception():
+            self._failed = True
+            warnings.warn(f"no tokens are guessed: {error}", RuntimeWarning, stacklevel=2)
+        return not self._failed
+
+    async def _compile(self, buffers: Mapping[str, Buffer], pipelines: Pipelines) -> None:
+        await self.program.compile(buffers, pipelines)
+        size = 1
+        while size < self._n_ctx:  # every grid that will be needed, so that none is built while decoding
+            size *= 2
+            self.recording(size)
+
+    def recording(self, n_kv: int) -> Recording:
+        """The pass over a token and its guesses with up to `n_kv` positions in use after it."""
+        return self.program.recording(GUESS_TILE, kv_bucket(n_kv, self._n_ctx))
+
+    def close(self) -> None:
+        """Stop compiling: the buffers are about to go."""
+        if self._compiling is not None:
+            self._compiling.cancel()
+
+
+class Cost:
+    """A running mean of seconds. The first measurement does not count: something is always cold."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._seen = 0
+
+    @property
+    def known(self) -> bool:
+        return self._seen > 1
+
+    def learn(self, seconds: float) -> None:
+        self._seen += 1
+        self.seconds = self.seconds + LEARN * (seconds - self.seconds) if self._seen > 2 else seconds
