@@ -25,7 +25,6 @@ fn main(@builtin(local_invocation_index) lane: u32) {
       best = better(best, Best(part.x, part.y));
     }
     best = reduce_best(best, lane);
-    workgroupBarrier();  // all have read this row's best before the next one's takes its place
     if (lane == 0u && on) {
       next = best.index;
       on = t + 1u < state.n_tokens && next == state.tokens[t + 1u];
