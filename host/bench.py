@@ -1,7 +1,8 @@
 """How fast is a device: medians over rounds, with the spread, the work per token and the machine's state.
 
-Every round is a generation of the same length from the same ids. The first one, which warms caches up, is
-not counted. A machine that is busy with something else is reported with the figures, not hidden.
+Every round is a generation of the same length from the same ids, no token being guessed (see
+bench_guess.py). The first one, which warms caches up, is not counted. A machine that is busy with something
+else is reported with the figures, not hidden.
 """
 
 import os
@@ -88,7 +89,9 @@ async def _round(lm: Lm, ids: Sequence[int], gen: int) -> tuple[dict[str, Any], 
     """One generation, and the seconds until its first piece of text was here."""
     start = time.perf_counter()
     seen: list[float] = []
-    result = await lm.generate(ids, gen, True, lambda piece: seen.append(time.perf_counter() - start))
+    result = await lm.generate(
+        ids, gen, True, lambda piece: seen.append(time.perf_counter() - start), guess=False
+    )
     if len(result["ids"]) != gen:
         raise PagelmError(
             f"{len(result['ids'])} of {gen} tokens were generated ({result['stop_reason']}); "
@@ -101,7 +104,7 @@ async def _work_per_token(lm: Lm, ids: Sequence[int], more: int = 4) -> tuple[fl
     """Dispatches and submits of a decoded token: what `more` further tokens add to the counts."""
     counts = []
     for n in (1, 1, 1 + more):  # counts run on since loading: take them after a run, and after the next
-        stats = (await lm.generate(ids, n, True))["stats"]
+        stats = (await lm.generate(ids, n, True, guess=False))["stats"]
         counts.append((stats["dispatches"], stats["submits"]))
     short = [b - a for a, b in zip(counts[0], counts[1], strict=True)]
     long = [b - a for a, b in zip(counts[1], counts[2], strict=True)]

@@ -110,8 +110,16 @@ def located(model: str, quiet: bool = False) -> str:
 @click.option("--prompt", required=True, help="The text to go on from; - reads it from standard input.")
 @click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True)
 @click.option("--ignore-eos", is_flag=True, help="Go on past end tokens.")
+@click.option(
+    "--guess/--no-guess",
+    default=True,
+    show_default=True,
+    help="Guess tokens that repeat the context, and verify several at once where it pays: the same text.",
+)
 @json_option
-def run(prompt: str, max_tokens: int, ignore_eos: bool, as_json: bool, quiet: bool, **device: Any) -> None:
+def run(
+    prompt: str, max_tokens: int, ignore_eos: bool, guess: bool, as_json: bool, quiet: bool, **device: Any
+) -> None:
     """Stream the text that follows a prompt, greedily.
 
     The prompt is taken as it is: special tokens in it are parsed, BOS is added where the model's metadata
@@ -123,7 +131,7 @@ def run(prompt: str, max_tokens: int, ignore_eos: bool, as_json: bool, quiet: bo
 
     async def main() -> dict[str, Any]:
         async with opened(quiet=quiet, **device) as lm:
-            return await generate(lm, text, max_tokens, ignore_eos, None if as_json else print_text)
+            return await generate(lm, text, max_tokens, ignore_eos, None if as_json else print_text, guess)
 
     result = run_async(main())
     if as_json:
@@ -188,18 +196,41 @@ def check(
 @click.option("--prompt-tokens", type=click.IntRange(1), default=128, show_default=True)
 @click.option("--gen", type=click.IntRange(2), default=128, show_default=True, help="Tokens to generate.")
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
+@click.option(
+    "--guess", is_flag=True, help="Time guessed against plain decode instead, on rewriting prompts."
+)
+@click.option(
+    "--prompts", type=click.Path(path_type=Path), help="With --guess: prompts, one a line or a JSON list."
+)
 @json_option
-def bench(prompt_tokens: int, gen: int, rounds: int, as_json: bool, quiet: bool, **device: Any) -> None:
+def bench(
+    prompt_tokens: int,
+    gen: int,
+    rounds: int,
+    guess: bool,
+    prompts: Path | None,
+    as_json: bool,
+    quiet: bool,
+    **device: Any,
+) -> None:
     """Time prefill and decode: medians over rounds after one that warms up."""
     from pagelm.host import bench as benchmark
+    from pagelm.host import bench_guess
+
+    if prompts and not guess:
+        raise click.UsageError("--prompts goes with --guess")
 
     async def main() -> dict[str, Any]:
         async with opened(quiet=quiet, **device) as lm:
             say = progress_lines(True, quiet)
+            if guess:
+                return await bench_guess.bench(lm, asked, gen=gen, rounds=rounds, say=say)
             return await benchmark.bench(lm, prompt_tokens=prompt_tokens, gen=gen, rounds=rounds, say=say)
 
+    asked = bench_guess.prompts_of(prompts) if guess else {}
     report = run_async(main())
-    print_json(report) if as_json else print_text(benchmark.as_text(report))
+    text_of = bench_guess.as_text if guess else benchmark.as_text
+    print_json(report) if as_json else print_text(text_of(report))
 
 
 @cli.command()

@@ -33,7 +33,7 @@ class FakeGpu:
         self.kernels: list[Kernel] = []
         self.chunks: list[Chunk] = []
         self.log: list[str] = []
-        self.verified: list[list[int]] = []  # ids of every pass over guesses: the last token, then they
+        self.verified: list[list[int]] = []  # every pass over guesses: n_past, the last token, then they
         self.closed = False
         self.on_submit: Callable[[], None] = lambda: None
         self.on_upload: Callable[[], None] = lambda: None
@@ -91,9 +91,9 @@ class FakeGpu:
     def _verdict(self, read: tuple[FakeBuffer, int]) -> "FakeVerdict":
         """What shaders/accept.wgsl says of the guesses that the state holds."""
         state, offset = read
-        _, n_tokens, _, _, *ids = memoryview(state.data).cast("I")
+        n_past, n_tokens, _, _, *ids = memoryview(state.data).cast("I")
         assert offset == 20 and 2 <= n_tokens <= 4
-        self.verified.append(list(ids[:n_tokens]))
+        self.verified.append([n_past, *ids[:n_tokens]])
         right, first = 0, self._reads
         while right + 1 < n_tokens and ids[right + 1] == self._tokens(first + right):
             right += 1
