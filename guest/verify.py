@@ -11,9 +11,9 @@ from .program import Pipelines, Program, kv_bucket
 MOST = GUESS_TILE - 1  # guesses that one pass verifies
 MARGIN = 1.1  # what verifying must promise to gain, at least: it gives up the submit that goes ahead
 RATIO = 2.0  # time of a pass that verifies to that of a plain one, until both have been measured
-LEARN = 0.25  # weight of the newest measurement
+GROWTH = 1.02  # of a cost from one measurement to the next, unless it is better
 SURE = 0.9  # a rate at which the cost alone decides
-FORGET = 0.99  # each time it does: it may have been measured in a bad moment
+FORGET = 0.98  # each time it does: it may have been measured in a bad moment
 
 
 class Verifier:
@@ -22,8 +22,8 @@ class Verifier:
     def __init__(self, program: Program, n_ctx: int) -> None:
         self.program = program
         self._n_ctx = n_ctx
-        self._plain = Cost()
-        self._verify = Cost()
+        self._plain = Cost(together=4)
+        self._verify = Cost(together=1)
         self._compiling: asyncio.Future[None] | None = None
         self._failed = False
 
@@ -91,16 +91,24 @@ class Verifier:
 
 
 class Cost:
-    """A running mean of seconds. The first measurement does not count: something is always cold."""
+    """Seconds of a pass: the best seen, for other work can only add to it. It grows with each pass, as the
+    context does. Passes are measured so many `together`: what is late may make the next one seem early.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, together: int) -> None:
         self.seconds = 0.0
+        self._together = together
         self._seen = 0
+        self._sum = 0.0
 
     @property
     def known(self) -> bool:
-        return self._seen > 1
+        """Whether there is more than the first measurement: something is always cold then."""
+        return self._seen > self._together
 
     def learn(self, seconds: float) -> None:
         self._seen += 1
-        self.seconds = self.seconds + LEARN * (seconds - self.seconds) if self._seen > 2 else seconds
+        self._sum += seconds
+        if self._seen % self._together == 0:
+            mean, self._sum = self._sum / self._together, 0.0
+            self.seconds = min(mean, self.seconds * GROWTH) if self.seconds else mean

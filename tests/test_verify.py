@@ -26,24 +26,31 @@ def test_before_anything_is_measured_a_usual_ratio_holds():
 
 
 def test_measured_costs_decide_and_the_first_of_each_kind_does_not_count():
-    made = verifier(plain=[9.0, 0.1], verified=[50.0])
+    made = verifier(plain=[9.0] * 4 + [0.05, 0.15] * 2, verified=[50.0])
     assert made.ratio == RATIO
     made.took(0.3, verified=True)
     assert made.ratio == pytest.approx(3.0)
     assert made.pays(0.97) and not made.pays(0.8)
-    cheap = verifier(plain=[0.1, 0.1], verified=[0.1, 0.11])
+    cheap = verifier(plain=[0.1] * 8, verified=[0.11, 0.11])
     assert cheap.pays(0.25) and not cheap.pays(0.1)
 
 
+def test_other_work_on_the_machine_does_not_turn_guessing_off():
+    made = verifier(plain=[0.1] * 8, verified=[0.2, 0.2, 0.9, 0.8, 1.0])
+    assert made.ratio == pytest.approx(2.0, rel=0.07)
+    growing = verifier(plain=[0.1] * 8, verified=[0.2 * 1.01**i for i in range(100)])
+    assert growing.ratio == pytest.approx(2.0 * 1.01**99)  # but what grows with the context is followed
+
+
 def test_costs_that_nothing_can_make_up_for_are_forgotten_slowly():
-    made = verifier(plain=[0.1, 0.1], verified=[0.5, 0.5])
+    made = verifier(plain=[0.1] * 8, verified=[0.5, 0.5])
     assert made.ratio == pytest.approx(5.0)
     assert not made.pays(0.5)  # here the rate alone would do for a no
     assert made.ratio == pytest.approx(5.0)
     asked = 0
     while not made.pays(1.0):
         asked += 1
-    assert made.ratio == pytest.approx(5.0 * FORGET**asked) and asked > 30
+    assert made.ratio == pytest.approx(5.0 * FORGET**asked) and asked > 15
     assert made.ratio < (MOST + 1) / MARGIN <= made.ratio / FORGET
 
 
