@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from in_worker import InWorker
+from in_worker import usual_costs
 
 import pagelm.verify
 from pagelm.host.bench_guess import prompts_of
@@ -17,22 +17,10 @@ F32 = {c["name"]: c for c in json.loads((DATA / "smollm2-f32.json").read_text(en
 REPEATS = ("emoji", "accents", "spaces")  # whose 48 tokens repeat themselves
 
 
-USUAL_COSTS = """
-from pagelm.verify import Verifier
-learns, Verifier.took = Verifier.took, lambda self, seconds, verified: None
-"""
-MEASURED_COSTS = "Verifier.took = learns"
-
-
 @pytest.fixture
 def guesses(request, monkeypatch):
-    """(result, guessed, accepted) of greedy text on a device whose kernels for guesses are there.
-
-    What passes are thought to cost is fixed: whether guesses are made must not depend on the machine's load.
-    """
+    """(result, guessed, accepted) of greedy text on a device whose kernels for guesses are there."""
     page = request.getfixturevalue("loaded_lm")
-    worker = InWorker(page)
-    worker.python(USUAL_COSTS)
     monkeypatch.setattr(pagelm.verify.Verifier, "took", lambda self, seconds, verified: None)
 
     def counted(lm, prompt, n, guess):
@@ -47,8 +35,8 @@ def guesses(request, monkeypatch):
                 return counted(lm, prompt, n, guess)
         raise AssertionError("nothing is guessed of a text that repeats itself")
 
-    yield generate
-    worker.python(MEASURED_COSTS)
+    with usual_costs(page):
+        yield generate
 
 
 @pytest.mark.gpu

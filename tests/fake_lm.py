@@ -61,6 +61,8 @@ class FakeLm:
             },
             "stats": {
                 **self.counts,
+                "guessed": 0,
+                "accepted": 0,
                 "buffers_created_in_decode": 0,
                 "bytes_read_back_per_token": 4,
                 "memory_bytes": 1000,
