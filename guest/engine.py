@@ -16,7 +16,7 @@ from .activations import Activations
 from .cancel import Cancel
 from .device import AdapterInfo, Buffer, Gpu
 from .errors import BusyError, ContextFull, NumericError, PagelmError, PromptError
-from .forward import STATE_NEXT, STATE_TOKENS, STATE_VERDICT, TOKEN_TILE, VERDICT_BITS
+from .forward import STATE_NEXT, STATE_TOKENS, TOKEN_TILE, VERDICT_BITS
 from .generation import Generation
 from .gguf import Gguf
 from .guess import Guesser
@@ -321,31 +321,13 @@ class Model:
         assert value is not None
         return value, t1 - t0, t2 - t1
 
-    def _guessing_pays(self) -> bool:
-        """Whether there is something to guess, it pays, and the program for it is there."""
-        return (
-            bool(self._guesser.guesses(1))
-            and self._verifier.pays(self._guesser.rate)
-            and self._verifier.ready(self._buffers, self._pipelines)
-        )
-
     def _submit_guesses(self, guesses: Sequence[int]) -> tuple[Awaitable[int], float, float]:
-        """Send the pass over the last token and `guesses`; nothing else may be in flight.
-
-        Returns the verdict to come, and the seconds that recording and submitting took.
-        """
+        """Send the pass over the last token and `guesses`; nothing else may be in flight."""
         ids = [self._guesser.last, *guesses]
-        t0 = time.perf_counter()
-        recording = self._verifier.recording(self._n_past + len(ids))
-        t1 = time.perf_counter()
-        state = self._buffers["state"]
-        self._gpu.write(state, 0, array("I", [self._n_past, len(ids), 0, 0, *ids]).tobytes())
-        verdict = self._gpu.submit(recording, (state, STATE_VERDICT))
-        t2 = time.perf_counter()
+        sent = self._verifier.submit(self._buffers["state"], self._n_past, ids)
         self._passed(self._verifier.program.ops, 1, (self._n_past, ids[0]))
         self.stats.guessed += len(guesses)
-        assert verdict is not None
-        return verdict, t1 - t0, t2 - t1
+        return sent
 
     def _verified(self, guesses: Sequence[int], verdict: int) -> list[int]:
         """The tokens that a pass over `guesses` brought: those that are right, and the one after them."""

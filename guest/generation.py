@@ -175,7 +175,7 @@ class Generation:
             room = min(self._max_tokens - self._issued, model.n_ctx - model._n_past)
             if room < 1:
                 break
-            if room > 1 and self._guess and model._guessing_pays():
+            if room > 1 and self._guess and self._pays():
                 if model._in_flight:
                     break
                 self._guesses = model._guesser.guesses(min(MOST, room - 1))
@@ -190,6 +190,15 @@ class Generation:
             record_s += recorded
             submit_s += submitted
         return record_s, submit_s
+
+    def _pays(self) -> bool:
+        """Whether there is something to guess, it pays, and the program for it is there."""
+        model = self._model
+        return (
+            bool(model._guesser.guesses(1))
+            and model._verifier.pays(model._guesser.rate)
+            and model._verifier.ready(model._buffers, model._pipelines)
+        )
 
     async def _receive(self) -> float:
         """Wait for the oldest submit and take its tokens in. Returns the seconds of waiting."""

@@ -149,7 +149,7 @@ async def _compile(
         for prompt in (True, False)
     ]
     ops = verifying(hp, matrices, n_ctx=n_ctx, choice=choice)
-    model._verifier = Verifier(Program(gpu, ops, choice.workgroup_size, nbytes_of), n_ctx)
+    model._verifier = Verifier(gpu, Program(gpu, ops, choice.workgroup_size, nbytes_of), n_ctx)
     ops = baseline(hp, matrices, n_ctx=n_ctx)
     model._baseline = Program(gpu, ops, gpu.limits.workgroup_size(), nbytes_of)
     looking = [op for op in ops if op.variant.kernel != "kv_store"]

@@ -1,11 +1,13 @@
 """When guesses are worth verifying, and the program that does it: compiled when they first are."""
 
 import asyncio
+import time
 import warnings
-from collections.abc import Mapping
+from array import array
+from collections.abc import Awaitable, Mapping, Sequence
 
-from .device import Buffer, Recording
-from .forward import GUESS_TILE
+from .device import Buffer, Gpu, Recording
+from .forward import GUESS_TILE, STATE_VERDICT
 from .program import Pipelines, Program, kv_bucket
 
 MOST = GUESS_TILE - 1  # guesses that one pass verifies
@@ -19,8 +21,9 @@ FORGET = 0.98  # each time it does: it may have been measured in a bad moment
 class Verifier:
     """Belongs to a model: what passes cost on this adapter, and the program once it is there."""
 
-    def __init__(self, program: Program, n_ctx: int) -> None:
+    def __init__(self, gpu: Gpu, program: Program, n_ctx: int) -> None:
         self.program = program
+        self._gpu = gpu
         self._n_ctx = n_ctx
         self._plain = Cost(together=4)
         self._verify = Cost(together=1)
@@ -78,10 +81,22 @@ class Verifier:
         size = 1
         while size < self._n_ctx:  # every grid that will be needed, so that none is built while decoding
             size *= 2
-            self.recording(size)
+            self._recording(size)
 
-    def recording(self, n_kv: int) -> Recording:
-        """The pass over a token and its guesses with up to `n_kv` positions in use after it."""
+    def submit(self, state: Buffer, n_past: int, ids: Sequence[int]) -> tuple[Awaitable[int], float, float]:
+        """Send the pass over a token and the guesses after it, `ids`, after `n_past` tokens in the cache.
+
+        Returns the verdict to come (shaders/accept.wgsl), and the seconds that recording and submitting took.
+        """
+        t0 = time.perf_counter()
+        recording = self._recording(n_past + len(ids))
+        t1 = time.perf_counter()
+        self._gpu.write(state, 0, array("I", [n_past, len(ids), 0, 0, *ids]).tobytes())
+        verdict = self._gpu.submit(recording, (state, STATE_VERDICT))
+        assert verdict is not None
+        return verdict, t1 - t0, time.perf_counter() - t1
+
+    def _recording(self, n_kv: int) -> Recording:
         return self.program.recording(GUESS_TILE, kv_bucket(n_kv, self._n_ctx))
 
     def close(self) -> None:

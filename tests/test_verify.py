@@ -11,7 +11,7 @@ from pagelm.verify import FORGET, MARGIN, MOST, RATIO, Verifier
 
 
 def verifier(plain=(), verified=()):
-    made = Verifier(None, 64)
+    made = Verifier(None, None, 64)
     for seconds in plain:
         made.took(seconds, verified=False)
     for seconds in verified:
