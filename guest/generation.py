@@ -197,7 +197,7 @@ class Generation:
         return (
             bool(model._guesser.guesses(1))
             and model._verifier.pays(model._guesser.rate)
-            and model._verifier.ready(model._buffers, model._pipelines)
+            and model._verifier.ready(model._buffers, model._pipelines, model._guesser.rate)
         )
 
     async def _receive(self) -> float:

@@ -14,6 +14,7 @@ MOST = GUESS_TILE - 1  # guesses that one pass verifies
 MARGIN = 1.1  # what verifying must promise to gain, at least: it gives up the submit that goes ahead
 RATIO = 2.0  # time of a pass that verifies to that of a plain one, until both have been measured
 GROWTH = 1.02  # of a cost from one measurement to the next, unless it is better
+EVIDENCE = 0.8  # the rate from which it is worth compiling for: that delays the tokens of the moment
 SURE = 0.9  # a rate at which the cost alone decides
 FORGET = 0.98  # each time it does: it may have been measured in a bad moment
 
@@ -60,14 +61,16 @@ class Verifier:
         """Whether a compilation is under way."""
         return self._compiling is not None and not self._compiling.done()
 
-    def ready(self, buffers: Mapping[str, Buffer], pipelines: Pipelines) -> bool:
-        """Whether the program is there. The first call starts to compile it, beside everything else.
+    def ready(self, buffers: Mapping[str, Buffer], pipelines: Pipelines, rate: float = 1.0) -> bool:
+        """Whether the program is there. The first call with a `rate` that is worth it starts to compile it.
 
         What the compiler refuses is told in a warning and not tried again: there is another way.
         """
         if self._failed:
             return False
         if self._compiling is None or self._compiling.cancelled():
+            if rate < EVIDENCE:
+                return False
             self._compiling = asyncio.ensure_future(self._compile(buffers, pipelines))
         if not self._compiling.done():
             return False

@@ -7,7 +7,7 @@ from fake_gpu import FakeGpu
 from fake_model import load, turns
 
 from pagelm.errors import ShaderError
-from pagelm.verify import FORGET, MARGIN, MOST, RATIO, Verifier
+from pagelm.verify import EVIDENCE, FORGET, MARGIN, MOST, RATIO, Verifier
 
 
 def verifier(plain=(), verified=()):
@@ -60,7 +60,9 @@ def test_the_program_is_compiled_when_first_asked_for_and_once():
     made, kernels = model._verifier, len(gpu.kernels)
 
     async def ask():
-        first = made.ready(model._buffers, model._pipelines)
+        assert not made.ready(model._buffers, model._pipelines, rate=EVIDENCE - 0.01)
+        assert not made.compiling
+        first = made.ready(model._buffers, model._pipelines, rate=EVIDENCE)
         assert made.compiling
         await turns(20)
         return first, made.ready(model._buffers, model._pipelines)
