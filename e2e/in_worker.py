@@ -1,5 +1,7 @@
 """Python and JavaScript run inside the worker, on the installed wheel, for tests of what no call reaches."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 _RUN = """async (code) => {
@@ -29,3 +31,17 @@ class InWorker:
     def javascript(self, function: str, argument: Any = None, timeout_s: float = 120) -> Any:
         """What a JavaScript function, perhaps an async one, returns."""
         return self._lm.run(self._worker.evaluate(function, argument), timeout_s)
+
+
+@contextmanager
+def usual_costs(browser_lm: Any) -> Iterator[None]:
+    """What passes are thought to cost is fixed: whether tokens are guessed must not depend on other work."""
+    worker = InWorker(browser_lm)
+    worker.python(
+        "from pagelm.verify import Verifier\n"
+        "learns, Verifier.took = Verifier.took, lambda self, seconds, verified: None"
+    )
+    try:
+        yield
+    finally:
+        worker.python("Verifier.took = learns")

@@ -1,6 +1,7 @@
 """What a token costs, counted in the worker by wrapping WebGPU's own methods, not by the engine."""
 
 import pytest
+from in_worker import usual_costs
 
 pytestmark = [pytest.mark.browser, pytest.mark.model]
 
@@ -36,10 +37,10 @@ def counts(loaded_lm):
     if not loaded_lm.run(worker.evaluate("'counts' in globalThis")):
         loaded_lm.run(worker.evaluate(WRAP))
 
-    def generate(n, emit=None):
+    def generate(n, emit=None, prompt="The capital of France is"):
         zero = "Object.assign(counts, {made: 0, submits: 0, maps: 0, bytes: 0})"
         loaded_lm.run(worker.evaluate(zero))
-        result = loaded_lm.run(loaded_lm.lm.generate("The capital of France is", n, True, emit))
+        result = loaded_lm.run(loaded_lm.lm.generate(prompt, n, True, emit))
         return result, loaded_lm.run(worker.evaluate("counts"))
 
     return generate
@@ -65,3 +66,20 @@ def test_an_early_stop_costs_at_most_one_submit_more(counts):
     assert more["submits"] - first["submits"] <= len(result["ids"]) - 1 + 1
     again, _ = counts(3)
     assert len(again["ids"]) == 3
+
+
+def test_guessed_tokens_share_submits_and_create_nothing(counts, loaded_lm):
+    repeats = "1, 2, 1, 2, 1, 2, 1, 2,"
+    with usual_costs(loaded_lm):
+        for _ in range(50):  # until the kernels are there
+            one, first = counts(1, prompt=repeats)
+            many, more = counts(33, prompt=repeats)
+            accepted = many["stats"]["accepted"] - one["stats"]["accepted"]
+            if accepted and not more["made"]:
+                break
+    assert accepted > 8
+    submits = more["submits"] - first["submits"]
+    assert 8 <= submits <= 32 - accepted + 1
+    assert (more["made"], more["bytes"]) == (0, 4 * more["maps"])
+    assert more["maps"] - first["maps"] == submits
+    assert many["stats"]["buffers_created_in_decode"] == 0

@@ -17,10 +17,13 @@ from .program import Op
 from .weights import Matrices, Matrix, padded
 
 TOKEN_TILE = 8  # tokens per invocation of a prompt's kernels
+GUESS_TILE = 4  # tokens per invocation of the kernels that verify guesses
 PAIRS = 4  # pairs of rows per invocation, unless a choice says otherwise
 STATE_WORDS = 4  # n_past, n_tokens, next, fed; then the token ids
 STATE_NEXT = 8  # byte offset of `next`
 STATE_TOKENS = 16  # byte offset of the token ids
+STATE_VERDICT = STATE_TOKENS + 4  # byte offset of what `accept` says: right << VERDICT_BITS | next
+VERDICT_BITS = 28
 MAX_VECTORS = 48  # attention: sums of 4 elements in an invocation, beyond which it handles fewer heads
 MIN_SPLIT, MAX_SPLITS = 64, 32  # attention: positions of a stretch, at least; stretches, at most
 
@@ -54,8 +57,10 @@ def activation_sizes(hp: HParams, n_ctx: int, n_batch: int) -> dict[str, int]:
     sizes["stretches"] = 4 * n_batch * n_split * padded(hp.n_embd_q)
     sizes["stretch_sums"] = 8 * n_batch * n_split * hp.n_head
     sizes["last"] = 4 * padded(hp.n_embd)
-    sizes["logits"] = 4 * hp.n_vocab
-    sizes["best"] = 8 * padded(hp.n_vocab) // 2  # one pair of rows an invocation at least
+    sizes["logits"] = 4 * hp.n_vocab * GUESS_TILE
+    sizes["best"] = (
+        8 * padded(hp.n_vocab) // 2
+    )  # an invocation has a pair of rows at least, or PAIRS of each guess
     sizes["state"] = 4 * (STATE_WORDS + n_batch)
     return sizes
 
@@ -85,6 +90,11 @@ def _embed(hp: HParams, matrices: Matrices, n_partials: int) -> Iterator[Op]:
 
 def _argmax(n_parts: int) -> Op:
     return Op("argmax", Variant("argmax"), ("best", "state"), {"N_PART": n_parts}, workgroups=1, per_token=0)
+
+
+def _accept(n_parts: int) -> Op:
+    variant = Variant("accept", tile=(("T", GUESS_TILE),))
+    return Op("accept", variant, ("best", "state"), {"N_PART": n_parts}, workgroups=1, per_token=0)
 
 
 def _rms_norm(hp: HParams, label: str, x: str, per_token: int = 1) -> Op:
@@ -134,10 +144,21 @@ def fused(hp: HParams, matrices: Matrices, *, n_ctx: int, choice: Choice, prompt
     return list(_fused(hp, matrices, n_ctx, choice, TOKEN_TILE if prompt else 1))
 
 
-def _fused(hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: int) -> Iterator[Op]:
-    share, pairs = choice.share, {1: choice.pairs, TOKEN_TILE: PAIRS}
+def verifying(hp: HParams, matrices: Matrices, *, n_ctx: int, choice: Choice) -> list[Op]:
+    """The same over a token and up to GUESS_TILE - 1 guesses of what follows it, each with its logits.
+
+    `accept` keeps those that are right. What is computed of a token does not depend on how many there are.
+    """
+    return list(_fused(hp, matrices, n_ctx, choice, GUESS_TILE, verify=True))
+
+
+def _fused(
+    hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: int, verify: bool = False
+) -> Iterator[Op]:
+    share, pairs = choice.share, {1: choice.pairs, GUESS_TILE: PAIRS, TOKEN_TILE: PAIRS}
     sharers = 4 if share == "quad" else 1
-    # both passes lay partial sums out alike, so that they share the kernels that only read them or start them
+    # All passes lay partial sums out alike. So they share the kernels that only read or start them, and a row
+    # has the same bits however many are computed with it.
     n_partials = padded(hp.n_embd) // (2 * pairs[1] * sharers)
     norm = {"N_EMBD": hp.n_embd, "N_PARTIALS": n_partials, "EPS": hp.norm_rms_eps}
     n_group, split = hp.n_head // hp.n_head_kv, split_of(n_ctx)
@@ -181,8 +202,7 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: 
 
     def project(label: str, group: str, y: str, next_norm: str) -> Iterator[Op]:
         buffers = (y, f"{next_norm}.weight", "state", "h", "partials", "x")
-        part_step = pairs[tokens] // pairs[1]
-        shape = {"STRIDE": padded(hp.n_embd), "N_PARTIALS": n_partials, "PART_STEP": part_step}
+        shape = {"STRIDE": padded(hp.n_embd), "N_PARTIALS": n_partials, "PART_PAIRS": pairs[1]}
         return product(label, "project", group, buffers, shape)
 
     yield from _embed(hp, matrices, n_partials)
@@ -241,10 +261,11 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: 
         next_norm = f"blk.{layer + 1}.attn_norm" if layer + 1 < hp.n_layer else "output_norm"
         yield from project(blk + "ffn_residual", blk + "ffn_down", "act", next_norm)
     output = "output" if "output" in matrices else "token_embd"  # tied
-    yield from product(
-        "output", "logits", output, ("h", "partials", "state", "best", "logits"), norm, per_token=0
-    )
-    yield _argmax(padded(hp.n_vocab) // (2 * pairs[1]))
+    n_parts = padded(hp.n_vocab) // (2 * pairs[tokens if verify else 1])
+    shape = {**norm, "Y_STRIDE": hp.n_vocab, "N_PARTS": n_parts} if verify else norm
+    buffers = ("h", "partials", "state", "best", "logits")
+    yield from product("output", "logits", output, buffers, shape, per_token=int(verify))
+    yield _accept(n_parts) if verify else _argmax(n_parts)
 
 
 def baseline(hp: HParams, matrices: Matrices, *, n_ctx: int) -> list[Op]:

@@ -176,8 +176,8 @@ def compose(
 
 
 SHARES = ("alone", "quad")  # no feature needed; subgroups
-# What the default model's programs ask for: one token at a time, and pieces of a prompt.
-ROWS = ({"P": 2, "T": 1}, {"P": 4, "T": 1}, {"P": 4, "T": 8})  # pairs of rows, tokens
+# What the default model's programs ask for: one token at a time, one and its guesses, and pieces of a prompt.
+ROWS = ({"P": 2, "T": 1}, {"P": 4, "T": 1}, {"P": 4, "T": 4}, {"P": 4, "T": 8})  # pairs of rows, tokens
 HEADS = {  # query heads, tokens, vectors of a head
     "alone": ({"G": 3, "T": 1, "D": 16}, {"G": 1, "T": 2, "D": 16}),
     "quad": ({"G": 3, "T": 1, "D": 4}, {"G": 3, "T": 2, "D": 4}),
@@ -194,7 +194,7 @@ def variants() -> Iterator[Variant]:
                 tiles: tuple[Mapping[str, int], ...] = ({},)
                 if unrolled:
                     tiles = HEADS[share or ""] if name == "attention" else ROWS
-                    tiles = tiles[:2] if name == "logits" else tiles
+                    tiles = {"logits": ROWS[:3], "accept": ({"T": 4},)}.get(name, tiles)
                 for tile in tiles:
                     yield Variant(name, quant, share, tuple(tile.items()))
 

@@ -12,7 +12,7 @@ from .cancel import Cancel
 from .device import CHUNK_BYTES, Gpu, Limits, Source
 from .engine import Model
 from .errors import PagelmError
-from .forward import TOKEN_TILE, activation_sizes, baseline, fused
+from .forward import TOKEN_TILE, activation_sizes, baseline, fused, verifying
 from .gguf import Gguf, read_gguf
 from .hparams import HParams, hparams_from
 from .kv_cache import cache_sizes
@@ -21,6 +21,7 @@ from .program import Program, kv_bucket
 from .repack import Repack
 from .rope import angle_table
 from .tokenizer import tokenizer_from
+from .verify import Verifier
 from .weights import (
     STAGING,
     Matrices,
@@ -160,6 +161,8 @@ async def _compile(
         )
         for prompt in (True, False)
     ]
+    ops = verifying(hp, matrices, n_ctx=n_ctx, choice=choice)
+    model._verifier = Verifier(gpu, Program(gpu, ops, choice.workgroup_size, nbytes_of), n_ctx)
     ops = baseline(hp, matrices, n_ctx=n_ctx)
     model._baseline = Program(gpu, ops, gpu.limits.workgroup_size(), nbytes_of)
     looking = [op for op in ops if op.variant.kernel != "kv_store"]

@@ -14,12 +14,17 @@ class Progress:
 
 @dataclass(slots=True)
 class Stats:
-    """Counts since the model was loaded; `memory_bytes` is of the last submit."""
+    """Counts since the model was loaded; `memory_bytes` is of the last submit.
+
+    `guessed` tokens were verified several at once, and `accepted` of them were right (see `Model.generate`).
+    """
 
     submits: int = 0
     dispatches: int = 0
     tokens: int = 0
     prompt_tokens: int = 0
+    guessed: int = 0
+    accepted: int = 0
     buffers_created_in_decode: int = 0
     bytes_read_back_per_token: int = 4
     memory_bytes: int = 0

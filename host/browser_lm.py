@@ -243,13 +243,18 @@ class BrowserLm:
         return list(await self.call("encode", {"text": text, "add_special": True}))
 
     async def generate(
-        self, prompt: str | Sequence[int], max_tokens: int, ignore_eos: bool, emit: "Emit | None" = None
+        self,
+        prompt: str | Sequence[int],
+        max_tokens: int,
+        ignore_eos: bool,
+        emit: "Emit | None" = None,
+        guess: bool = True,
     ) -> dict[str, Any]:
         def on_event(event: dict[str, Any]) -> object:
             return emit(event["text"]) if emit is not None else None
 
         given = prompt if isinstance(prompt, str) else list(prompt)
-        args = {"prompt": given, "max_tokens": max_tokens, "ignore_eos": ignore_eos}
+        args = {"prompt": given, "max_tokens": max_tokens, "ignore_eos": ignore_eos, "guess": guess}
         answer: dict[str, Any] = await self.call("generate", args, on_event)
         return answer
 

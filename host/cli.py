@@ -111,8 +111,16 @@ def located(model: str, quiet: bool = False) -> str:
 @click.option("--prompt", required=True, help="The text to go on from; - reads it from standard input.")
 @click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True)
 @click.option("--ignore-eos", is_flag=True, help="Go on past end tokens.")
+@click.option(
+    "--guess/--no-guess",
+    default=True,
+    show_default=True,
+    help="Guess tokens that repeat the context, and verify several at once where it pays: the same text.",
+)
 @json_option
-def run(prompt: str, max_tokens: int, ignore_eos: bool, as_json: bool, quiet: bool, **device: Any) -> None:
+def run(
+    prompt: str, max_tokens: int, ignore_eos: bool, guess: bool, as_json: bool, quiet: bool, **device: Any
+) -> None:
     """Stream the text that follows a prompt, greedily.
 
     The prompt is taken as it is: special tokens in it are parsed, BOS is added where the model's metadata
@@ -124,7 +132,7 @@ def run(prompt: str, max_tokens: int, ignore_eos: bool, as_json: bool, quiet: bo
 
     async def main() -> dict[str, Any]:
         async with opened(quiet=quiet, **device) as lm:
-            return await generate(lm, text, max_tokens, ignore_eos, None if as_json else print_text)
+            return await generate(lm, text, max_tokens, ignore_eos, None if as_json else print_text, guess)
 
     result = run_async(main())
     if as_json:
@@ -200,6 +208,12 @@ def check(
 )
 @click.option("--profile", is_flag=True, help="GPU time of every kernel instead, over 16 tokens or --gen.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write the profile as a Chrome trace.")
+@click.option(
+    "--guess", is_flag=True, help="Time guessed against plain decode instead, on rewriting prompts."
+)
+@click.option(
+    "--prompts", type=click.Path(path_type=Path), help="With --guess: prompts, one a line or a JSON list."
+)
 @click.option("--markdown", type=click.Path(dir_okay=False, path_type=Path), help="Write tables here too.")
 @json_option
 def bench(
@@ -208,6 +222,8 @@ def bench(
     max_noise: float,
     profile: bool,
     trace: Path | None,
+    guess: bool,
+    prompts: Path | None,
     markdown: Path | None,
     as_json: bool,
     quiet: bool,
@@ -220,9 +236,15 @@ def bench(
     """
     from pagelm.host import bench as benchmark
 
+    if prompts and not guess:
+        raise click.UsageError("--prompts goes with --guess")
+
     device = {name: rest.pop(name) for name in ("model", "device", "ctx", "memory_budget")}
     if profile or trace is not None:
         _profile(rest.pop("prompt_tokens"), rest.pop("gen"), trace, as_json, quiet, device)
+        return
+    if guess:
+        _guess(prompts, rest["gen"], rest["rounds"], as_json, quiet, device)
         return
     specs = benchmark.parse_peers(peers) if peers is not None else []
     lengths = benchmark.parse_lengths(context) if context is not None else []
@@ -241,6 +263,23 @@ def bench(
     print_json(report) if as_json else print_text(benchmark.as_text(report))
     if markdown is not None:
         markdown.write_text(benchmark.as_markdown(report), encoding="utf-8")
+
+
+def _guess(
+    prompts: Path | None, gen: int, rounds: int, as_json: bool, quiet: bool, device: dict[str, Any]
+) -> None:
+    """`bench --guess`."""
+    from pagelm.host.bench import guess as bench_guess
+
+    asked = bench_guess.prompts_of(prompts)
+
+    async def main() -> dict[str, Any]:
+        async with opened(quiet=quiet, **device) as lm:
+            say = progress_lines(True, quiet)
+            return await bench_guess.bench(lm, asked, gen=gen, rounds=rounds, say=say)
+
+    report = run_async(main())
+    print_json(report) if as_json else print_text(bench_guess.as_text(report))
 
 
 def _profile(

@@ -63,7 +63,12 @@ class CpuLm:
         return self._checked(self.tokenizer.encode(text, parse_special=True, add_special=True))
 
     async def generate(
-        self, prompt: str | Sequence[int], max_tokens: int, ignore_eos: bool, emit: Emit | None = None
+        self,
+        prompt: str | Sequence[int],
+        max_tokens: int,
+        ignore_eos: bool,
+        emit: Emit | None = None,
+        guess: bool = True,
     ) -> dict[str, Any]:
         prompt_ids = await self.encode(prompt) if isinstance(prompt, str) else list(prompt)
         ids: list[int] = []

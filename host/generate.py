@@ -7,7 +7,12 @@ from pagelm.host.lm import Lm
 
 
 async def generate(
-    lm: Lm, prompt: str, max_tokens: int, ignore_eos: bool, show: Callable[[str], None] | None
+    lm: Lm,
+    prompt: str,
+    max_tokens: int,
+    ignore_eos: bool,
+    show: Callable[[str], None] | None,
+    guess: bool = True,
 ) -> dict[str, Any]:
     """The result of `Lm.generate` with `adapter` and `device`; `show` gets the text as it comes.
 
@@ -23,7 +28,7 @@ async def generate(
             failed.append(e)
         return not failed
 
-    result = await lm.generate(prompt, max_tokens, ignore_eos, emit)
+    result = await lm.generate(prompt, max_tokens, ignore_eos, emit, guess)
     if failed:
         raise failed[0]
     return {**result, "device": lm.device, "adapter": lm.adapter}

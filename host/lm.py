@@ -35,9 +35,15 @@ class Lm(Protocol):
         ...
 
     async def generate(
-        self, prompt: str | Sequence[int], max_tokens: int, ignore_eos: bool, emit: Emit | None = None
+        self,
+        prompt: str | Sequence[int],
+        max_tokens: int,
+        ignore_eos: bool,
+        emit: Emit | None = None,
+        guess: bool = True,
     ) -> dict[str, Any]:
         """Generate from an empty cache; `emit` gets the text as it comes and stops it by returning False.
+        `guess` is that of `Model.generate`; a device without a GPU ignores it.
 
         Returns prompt_ids, ids, text, stop_reason, n_past (tokens in the cache), timing (of this call, keys
         of `Timing`) and stats (counts since loading, keys of `Stats`): on every device the same keys.

@@ -36,9 +36,14 @@ class NativeLm:
         return self.model.encode_prompt(text)
 
     async def generate(
-        self, prompt: str | Sequence[int], max_tokens: int, ignore_eos: bool, emit: Emit | None = None
+        self,
+        prompt: str | Sequence[int],
+        max_tokens: int,
+        ignore_eos: bool,
+        emit: Emit | None = None,
+        guess: bool = True,
     ) -> dict[str, Any]:
-        run = self.model.generate(prompt, max_tokens, ignore_eos=ignore_eos, emit=emit)
+        run = self.model.generate(prompt, max_tokens, ignore_eos=ignore_eos, guess=guess, emit=emit)
         async for _ in run:
             await asyncio.sleep(0)  # wgpu-py blocks; let others run
         return {

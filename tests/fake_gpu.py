@@ -16,7 +16,10 @@ class FakeBuffer:
 
 
 class FakeGpu:
-    """`tokens(i)` is the i-th value that a submit reads back. `log` holds what happened, in order."""
+    """`tokens(i)` is the i-th token that a submit brings: the truth that guesses are held to as well.
+
+    `log` holds what happened, in order.
+    """
 
     def __init__(
         self, limits: Limits | None = None, tokens: Callable[[int], int] = lambda i: 36 + i % 60
@@ -32,6 +35,7 @@ class FakeGpu:
         self.kernels: list[Kernel] = []
         self.chunks: list[Chunk] = []
         self.log: list[str] = []
+        self.verified: list[list[int]] = []  # every pass over guesses: n_past, the last token, then they
         self.closed = False
         self.on_submit: Callable[[], None] = lambda: None
         self.on_upload: Callable[[], None] = lambda: None
@@ -81,6 +85,8 @@ class FakeGpu:
         self.on_submit()
         if read is None:
             return None
+        if recording[-1].label == "accept":
+            return self._verdict(read)
         self._reads += 1
         return FakeValue(self, self._reads - 1)
 
@@ -94,6 +100,18 @@ class FakeGpu:
             spans.append((self.clock_ns, self.clock_ns + ns))
             self.clock_ns += ns + 10
         return FakeSpans(spans)
+
+    def _verdict(self, read: tuple[FakeBuffer, int]) -> "FakeVerdict":
+        """What shaders/accept.wgsl says of the guesses that the state holds."""
+        state, offset = read
+        n_past, n_tokens, _, _, *ids = memoryview(state.data).cast("I")
+        assert offset == 20 and 2 <= n_tokens <= 4
+        self.verified.append([n_past, *ids[:n_tokens]])
+        right, first = 0, self._reads
+        while right + 1 < n_tokens and ids[right + 1] == self._tokens(first + right):
+            right += 1
+        self._reads += right + 1
+        return FakeVerdict(self, first + right, right)
 
     async def read(self, src: FakeBuffer, offset: int, nbytes: int) -> bytes:
         return bytes(src.data[offset : offset + nbytes])
@@ -129,3 +147,12 @@ class FakeValue:
         yield from asyncio.sleep(0).__await__()
         self.gpu.log.append(f"value {self.i}")
         return self.gpu._tokens(self.i)
+
+
+@dataclass
+class FakeVerdict(FakeValue):
+    right: int
+
+    def __await__(self):
+        token = yield from super().__await__()
+        return self.right << 28 | token % (1 << 28)

@@ -38,7 +38,7 @@ class FakeLm:
     async def encode(self, text):
         return [ord(c) for c in text]
 
-    async def generate(self, prompt, max_tokens, ignore_eos, emit=None):
+    async def generate(self, prompt, max_tokens, ignore_eos, emit=None, guess=True):
         self.prompts.append(prompt)
         prefill, decode = self.speeds[min(len(self.prompts), len(self.speeds)) - 1]
         ids, text = [], ""
@@ -67,6 +67,8 @@ class FakeLm:
             },
             "stats": {
                 **self.counts,
+                "guessed": 0,
+                "accepted": 0,
                 "buffers_created_in_decode": 0,
                 "bytes_read_back_per_token": 4,
                 "memory_bytes": 1000,

@@ -65,7 +65,7 @@ def test_overrides_must_be_complete_and_known():
 
 
 def test_unknown_kernels_and_missing_types_are_named():
-    with pytest.raises(ShaderError, match="shaders/nope.wgsl does not exist; kernels: add, argmax"):
+    with pytest.raises(ShaderError, match="shaders/nope.wgsl does not exist; kernels: accept, add, argmax"):
         compose(Variant("nope"), {})
     with pytest.raises(ShaderError, match="shaders/embed.wgsl needs a tensor type; allowed: F32, F16"):
         compose(Variant("embed"), {})

@@ -93,7 +93,7 @@ def test_every_step_can_be_stopped_after_and_equals_the_oracle(tmp_path):
     asyncio.run(gpu())
 
 
-@pytest.mark.parametrize("limit", [4096, 6000])
+@pytest.mark.parametrize("limit", [6400, 7000])  # the first is what the logits take
 def test_tensors_cut_into_slabs_give_the_same_ids(tmp_path, limit):
     path = tmp_path / "tiny.gguf"
     tiny_model(path, n_vocab=400, quant="Q8_0")

@@ -31,7 +31,7 @@ def test_every_command_is_in_the_table_with_real_options():
     rows = re.findall(r"^\| `pagelm ([\w-]+)([^|]*)\|", README, re.M)
     assert {name for name, _ in rows} == set(cli.commands)
     for name, rest in rows:
-        known = {opt for p in cli.commands[name].params for opt in p.opts}
+        known = {opt for p in cli.commands[name].params for opt in (*p.opts, *p.secondary_opts)}
         assert set(re.findall(r"--[a-z-]+", rest)) <= known, name
 
 

@@ -77,7 +77,11 @@ class Own:
         began = self._clock()
         first: list[float] = []
         result = await self._lm.generate(
-            self._ids, self._gen, True, lambda piece: first.append(self._clock()) if not first else None
+            self._ids,
+            self._gen,
+            True,
+            lambda piece: first.append(self._clock()) if not first else None,
+            guess=False,
         )
         ended = self._clock()
         if len(result["ids"]) != self._gen:
@@ -197,7 +201,7 @@ async def _work_per_token(lm: Lm, ids: Sequence[int], more: int = 4) -> tuple[fl
     """Dispatches and submits of a decoded token: what `more` further tokens add to the counts."""
     counts = []
     for n in (1, 1, 1 + more):  # counts run on since loading: take them after a run, and after the next
-        stats = (await lm.generate(ids, n, True))["stats"]
+        stats = (await lm.generate(ids, n, True, guess=False))["stats"]
         counts.append((stats["dispatches"], stats["submits"]))
     short = [b - a for a, b in zip(counts[0], counts[1], strict=True)]
     long = [b - a for a, b in zip(counts[1], counts[2], strict=True)]

@@ -152,6 +152,7 @@ class Service:
         max_tokens: int = 128,
         ignore_eos: bool = False,
         append: bool = False,
+        guess: bool = True,
     ) -> dict[str, Any]:
         model = self._loaded()
         generation = model.generate(
@@ -159,6 +160,7 @@ class Service:
             max_tokens,
             ignore_eos=ignore_eos,
             append=append,
+            guess=guess,
             emit=lambda piece: call.event("piece", text=piece),
             cancel=call.cancel,
         )

@@ -15,5 +15,7 @@ fn reduce_best(value: Best, lane: u32) -> Best {
     }
     workgroupBarrier();
   }
-  return Best(keys[0], indices[0]);
+  let winner = Best(keys[0], indices[0]);
+  workgroupBarrier();  // nobody may start the next one before all have read this one
+  return winner;
 }

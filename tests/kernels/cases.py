@@ -3,7 +3,7 @@
 from kernel_case import KernelCase
 from kernels.attention import baseline_cases, combine_cases, kv_store_cases, rope_cases, stretch_cases
 from kernels.elementwise import elementwise_cases, embed_cases, rms_norm_cases, share_cases
-from kernels.maxima import argmax_cases, logits_cases
+from kernels.maxima import accept_cases, argmax_cases, logits_cases
 from kernels.probes import probe_cases
 from kernels.products import gate_up_cases, matmul_cases, project_cases, qkv_cases
 from kernels.repacking import repack_cases
@@ -26,4 +26,5 @@ CASES: list[KernelCase] = [
     *elementwise_cases(),
     *argmax_cases(),
     *probe_cases(),
+    *accept_cases(),
 ]

@@ -14,7 +14,7 @@ EPS32 = 2.0**-23  # one ulp of 1.0
 QUANTS = ("F32", "F16", "Q4_0", "Q4_1", "Q8_0")
 SHARERS = {"alone": 1, "quad": 4}
 Tile = tuple[int, int]  # pairs of rows, tokens
-TILES: tuple[Tile, ...] = ((2, 1), (4, 1), (4, 8))
+TILES: tuple[Tile, ...] = ((2, 1), (4, 1), (4, 4), (4, 8))
 ALL = list(product(QUANTS, SHARERS, TILES))
 
 

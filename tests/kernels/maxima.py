@@ -1,4 +1,4 @@
-"""Cases of what ends a pass: logits with the best of each invocation, and argmax."""
+"""Cases of what ends a pass: logits with the best of each invocation, argmax and accept."""
 
 import numpy as np
 from kernel_case import Expect, KernelCase
@@ -29,9 +29,9 @@ NOT_WRITTEN = (1, 5)  # no key of a number, but above that of NaN
 def logits_cases() -> list[KernelCase]:
     cases = []
     for quant, share, tile in ALL:
-        if tile[1] == 1:
-            name = f"logits-{quant.lower()}-{share}-p{tile[0]}"
-            r = rng(name + "32")  # see check_margin
+        if tile[1] < 8:
+            name = f"logits-{quant.lower()}-{share}-p{tile[0]}" + (f"t{tile[1]}" if tile[1] > 1 else "")
+            r = rng(name + ("32" if tile[1] == 1 else "2"))  # see check_margin
             w = quantised(quant, spiky(r, 288, blocky(quant, 96)))
             cases.append(logits_case(name, w, share, tile, 261, 3))
 
@@ -51,6 +51,8 @@ def logits_cases() -> list[KernelCase]:
     r = rng("logits-slab")
     w = quantised("Q4_1", spiky(r, 128, 32))
     cases.append(logits_case("logits-slab", w, "quad", (4, 1), 128, 5, row0=32, end=96))
+    cases.append(logits_case("logits-slab-t4", w, "alone", (4, 4), 128, 4, row0=32, end=96))
+    cases.append(logits_case("logits-more-than-t4", w, "quad", (4, 4), 128, 6))
     return cases
 
 
@@ -77,30 +79,40 @@ def logits_case(
     norm = Normed(rng(name), n_tokens, whole.values.shape[1], share, tile)
     if h is not None:
         norm.h, norm.inputs["x"] = h, rows(h, 32)
-    y, allowed = (of[-1, row0:end] for of in norm.products(whole))
+    n = min(tile[1], n_tokens)  # the last tokens; rows for more of them stay as they are
+    y, allowed = (of[-n:, row0:end] for of in norm.products(whole))
+    n_parts = padded(n_vocab) // (2 * tile[0])
     before = {
-        "best": np.array([NOT_WRITTEN] * (padded(n_vocab) // (2 * tile[0])), np.uint32),
-        "y": filled(-9, n_vocab),
+        "best": np.array([NOT_WRITTEN] * (tile[1] * n_parts), np.uint32),
+        "y": filled(-9, tile[1], n_vocab),
     }
-    expect, tolerance = f64(before["y"]), np.zeros(n_vocab)
-    expect[row0:end], tolerance[row0:end] = y, allowed
+    expect, tolerance = f64(before["y"]), np.zeros(before["y"].shape)
+    expect[:n, row0:end], tolerance[:n, row0:end] = y, allowed
     row = np.arange(row0, end)
     height = 8 * tile[0]  # rows of four invocations
     parts = row // height * 4 + row % 8 // 2
-    indices, keys, key_tolerance = (np.full(len(before["best"]), v) for v in (5.0, np.nan, 0.0))
-    for i in range(row0 // height * 4, padded(end) // height * 4):
-        of = parts == i
-        indices[i] = best = first_max(y[of], row[of])
-        if best != NONE:
-            check_margin(y[of], allowed[of])
-            keys[i], key_tolerance[i] = y[best - row0], allowed[best - row0]
-    all_best = np.concatenate([[first_max(y, row)], indices, keys])
-    all_allowed = np.concatenate([np.zeros(len(indices) + 1), key_tolerance])
+    best = np.tile([5.0, np.nan, 0.0], (tile[1], n_parts, 1))  # index, value, what it may be off by
+    for t in range(n):
+        for i in range(row0 // height * 4, padded(end) // height * 4):
+            of = parts == i
+            winner = first_max(y[t, of], row[of])
+            best[t, i, 0] = winner
+            if winner != NONE:
+                check_margin(y[t, of], allowed[t, of])
+                best[t, i, 1:] = y[t, winner - row0], allowed[t, winner - row0]
+    winners = [[first_max(y[t], row) if t < n else 5] for t in range(tile[1])]
+    all_best = np.hstack([winners, best[:, :, 0], best[:, :, 1]])
+    all_allowed = np.hstack([np.zeros((tile[1], n_parts + 1)), best[:, :, 2]])
     inputs = {**whole[row0 : padded(end)].tiles, **norm.inputs, "now": state(3, n_tokens), **before}
     overrides = {"N_ROWS": end - row0, "ROW0": row0, **norm.overrides}
+    if tile[1] > 1:
+        overrides |= {"Y_STRIDE": n_vocab, "N_PARTS": n_parts}
     op = product_op("logits", whole, share, tile, list(inputs), per_token=0, **overrides)
     why = "1.2e-7 (sqrt(N_EMBD) + 12) rms scale * sum spread |h|"
-    outputs = {"best": Expect(all_best, all_allowed, why, unpacked), "y": Expect(expect, tolerance, why)}
+    outputs = {
+        "best": Expect(all_best, all_allowed, why, lambda best: np.hstack(unpacked(best, tile[1]))),
+        "y": Expect(expect, tolerance, why),
+    }
     return KernelCase(name, op, inputs, outputs, n_tokens)
 
 
@@ -116,15 +128,18 @@ def check_margin(y: np.ndarray, allowed: np.ndarray) -> None:
     assert (y[near] == top).all(), "a near tie; take another seed"
 
 
-def unpacked(best: np.ndarray) -> np.ndarray:
-    """The index that all (key, index) pairs together say, then all indices, then the values of all keys.
+def unpacked(best: np.ndarray, n_rows: int) -> list[np.ndarray]:
+    """For each row: the index that all its (key, index) pairs together say, all indices, all keys' values.
 
     A key is the value's bits, made to order as the value: 2^31 + bits from 0 up, 2^31 - magnitude below 0.
     """
-    key, index = best.reshape(-1, 2).T.astype(np.int64)
-    bits = np.where(key >= 1 << 31, key - (1 << 31), (1 << 32) - np.maximum(key, 1))
-    winner = index[np.lexsort((index, -key))[0]]
-    return np.concatenate([[winner], index, f64(bits.astype(np.uint32).view(np.float32))])
+    out = []
+    for pairs in best.reshape(n_rows, -1, 2):
+        key, index = pairs.T.astype(np.int64)
+        bits = np.where(key >= 1 << 31, key - (1 << 31), (1 << 32) - np.maximum(key, 1))
+        winner = index[np.lexsort((index, -key))[0]]
+        out.append(np.concatenate([[winner], index, f64(bits.astype(np.uint32).view(np.float32))]))
+    return out
 
 
 def argmax_cases() -> list[KernelCase]:
@@ -152,6 +167,47 @@ def argmax_cases() -> list[KernelCase]:
             inputs = {"x": partial, "state": np.array([9, 2, 5, 0, 7, 8], np.uint32)}
             outputs = {"state": Expect(after, 0.0, "exact")}
             cases.append(KernelCase(f"argmax-{name}-{parts}", op, inputs, outputs))
+    return cases
+
+
+def accept_cases() -> list[KernelCase]:
+    """Four rows of maxima whose best are known, against guesses that are right up to one, or all right."""
+    cases = []
+    chosen = [31, 4, 15, 9]  # after each token
+    for name, tokens, right in (
+        ("none", [7, 8, 15, 9], 0),  # those after a wrong one do not count
+        ("one", [7, 31, 5, 9], 1),
+        ("two", [7, 31, 4, 3], 2),
+        ("all", [7, 31, 4, 15], 3),
+        ("fewer", [7, 31], 1),  # what was there before looks like a guess, but is not one
+        ("alone", [7], 0),
+        ("nan", [7, 31, 4, 15], 1),
+    ):
+        r = rng("accept" + name)
+        x = spiky(r, 4, 70).clip(-1e4, 1e4)
+        x[np.arange(4), chosen] = 2e4
+        answers = list(chosen)
+        if name == "nan":
+            x[1], answers[1] = np.nan, NONE
+        partial = np.array([[[float_key(row, i), i] for i in range(70)] for row in x])
+        partial[np.isnan(x)] = 0, NONE
+        before = np.array(
+            [9, len(tokens), 5, 0, *tokens, *[31, 4, 15, 9][len(tokens) - 1 :], 77, 77], np.uint32
+        )
+        after = before.copy()
+        answer = answers[right]
+        verdict = right << 28 | answer & 0xFFFFFFF
+        after[:6] = [9 + right + 1, 1, answer, tokens[right], answer, verdict]
+        op = Op(
+            "accept",
+            Variant("accept", tile=(("T", 4),)),
+            ("x", "state"),
+            {"N_PART": 70},
+            workgroups=1,
+            per_token=0,
+        )
+        inputs = {"x": partial.astype(np.uint32), "state": before}
+        cases.append(KernelCase(f"accept-{name}", op, inputs, {"state": Expect(after, 0.0, "exact")}))
     return cases
 
 

@@ -286,6 +286,7 @@ def project_cases() -> list[KernelCase]:
         if quant == THOROUGH:
             cases.append(project_case(name + "-260", quant, share, tile, 260, 32))
     for share in SHARERS:
+        cases.append(project_case(f"project-{share}-halves", "Q8_0", share, (4, 4), 100, 64, pairs=2))
         cases.append(project_case(f"project-{share}-slab", "Q8_0", share, (4, 8), 100, 64, row0=32, end=64))
         cases.append(project_case(f"project-{share}-rest", "Q8_0", share, (4, 1), 100, 64, row0=64))
     return cases
@@ -300,9 +301,11 @@ def project_case(
     n_in: int,
     row0: int = 0,
     end: int | None = None,
+    pairs: int | None = None,
 ) -> KernelCase:
-    n_tokens, end, stride = 5, end or n_out, padded(n_out)
-    n_partials = stride // (2 * tile[0] * SHARERS[share])
+    """`pairs` of rows to a partial sum, all of an invocation's unless given."""
+    n_tokens, end, stride, pairs = 5, end or n_out, padded(n_out), pairs or tile[0]
+    n_partials = stride // (2 * pairs * SHARERS[share])
     r = rng(name)
     whole = quantised(quant, spiky(r, stride, n_in))
     y = spiky(r, n_tokens, n_in)
@@ -321,7 +324,7 @@ def project_case(
     h = x * f64(gain[part])
     d_h = d_x * np.abs(f64(gain[part])) + 6e-8 * np.abs(h)
     row = np.arange(row0, end)
-    height, parts = 8 * tile[0], 4 // SHARERS[share]  # rows of a quad, its partial sums
+    height, parts = 8 * pairs, 4 // SHARERS[share]  # rows of a quad for which it has so many partial sums
     sums = row // height * parts + (row % 8 // 2 if parts > 1 else 0)  # which one a row belongs to
     expect = {name: f64(value) for name, value in before.items()}
     allowed = {name: np.zeros(value.shape) for name, value in before.items()}
@@ -340,6 +343,7 @@ def project_case(
     inputs = {**whole[row0 : padded(end)].tiles, "x": rows(y, padded(n_in)), "norm": gain}
     inputs |= {"now": state(3, n_tokens), **before}
     overrides = {"N_ROWS": end - row0, "ROW0": row0, "STRIDE": stride, "N_PARTIALS": n_partials}
+    overrides |= {"PART_PAIRS": pairs}
     op = product_op("project", whole, share, tile, list(inputs), **overrides)
     outputs = {out: Expect(expect[out], allowed[out], why) for out, why in whys.items()}
     return KernelCase(name, op, inputs, outputs, n_tokens + SPARE)
