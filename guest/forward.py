@@ -17,7 +17,7 @@ from .program import Op
 from .weights import Matrices, Matrix, padded
 
 TOKEN_TILE = 8  # tokens per invocation of a prompt's kernels
-PAIRS = 4  # pairs of rows per invocation, unless a choice says otherwise
+BASELINE = Choice("alone", "registers", 0)
 STATE_WORDS = 4  # n_past, n_tokens, next, fed; then the token ids
 STATE_NEXT = 8  # byte offset of `next`
 STATE_TOKENS = 16  # byte offset of the token ids
@@ -64,6 +64,23 @@ def _shape(matrix: Matrix) -> dict[str, float]:
     return {"N_BLOCKS": matrix.n_blocks, "X_STRIDE": padded(matrix.n_in)}
 
 
+def _tile(pairs: int, tokens: int) -> tuple[tuple[str, int], ...]:
+    return (("P", pairs), ("T", tokens))
+
+
+def _invocations(n_rows: int, pairs: int) -> int:
+    """Whole quads for all rows, in groups of 8 * `pairs`."""
+    return 4 * math.ceil(padded(n_rows) / (8 * pairs))
+
+
+def _pairs(choice: Choice, group: Sequence[Matrix]) -> int:
+    """Pairs of rows per invocation in all matrices of a group, whose slabs must be whole groups of rows."""
+    pairs = choice.pairs_of(sum(slab.n_rows for matrix in group for slab in matrix.slabs))
+    while any((matrix.row0 + slab.row0) % (8 * pairs) for matrix in group for slab in matrix.slabs):
+        pairs //= 2
+    return pairs
+
+
 def _embed(hp: HParams, matrices: Matrices, n_partials: int) -> Iterator[Op]:
     for matrix in matrices["token_embd"]:
         for slab in matrix.slabs:
@@ -99,7 +116,9 @@ def _swiglu(hp: HParams, label: str) -> Op:
     return Op(label, Variant("swiglu"), buffers, {"STRIDE": n}, invocations=n // 4)
 
 
-def _matmul(group: Sequence[Matrix], tensor: str, x: str, y: str, share: str, tokens: int) -> Iterator[Op]:
+def _matmul(
+    group: Sequence[Matrix], tensor: str, x: str, y: str, choice: Choice, tokens: int
+) -> Iterator[Op]:
     """The rows of one tensor times x: y = x W^T."""
     for matrix in group:
         for section in matrix.sections:
@@ -120,12 +139,13 @@ def _matmul(group: Sequence[Matrix], tensor: str, x: str, y: str, share: str, to
                     "PHASE": section.start % section.step,
                     "Y_STRIDE": padded(section.n_rows),
                 }
+                pairs = choice.pairs_of(b - a)
                 yield Op(
                     tensor.removesuffix(".weight"),
-                    Variant("matmul", matrix.quant.name, share, (("P", PAIRS), ("T", tokens))),
+                    Variant("matmul", matrix.quant.name, choice.share, choice.rows, _tile(pairs, tokens)),
                     (slab.name, slab.scales, x, "state", y),
                     shape,
-                    invocations=padded(b - a) // (2 * PAIRS),
+                    invocations=_invocations(b - a, pairs),
                 )
 
 
@@ -135,10 +155,10 @@ def fused(hp: HParams, matrices: Matrices, *, n_ctx: int, choice: Choice, prompt
 
 
 def _fused(hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: int) -> Iterator[Op]:
-    share, pairs = choice.share, {1: choice.pairs, TOKEN_TILE: PAIRS}
+    share = choice.share
     sharers = 4 if share == "quad" else 1
-    # both passes lay partial sums out alike, so that they share the kernels that only read them or start them
-    n_partials = padded(hp.n_embd) // (2 * pairs[1] * sharers)
+    project_pairs = choice.pairs_of(hp.n_embd, most=4)  # so that partial sums lie in whole tiles
+    n_partials = padded(hp.n_embd) // (2 * project_pairs * sharers)
     norm = {"N_EMBD": hp.n_embd, "N_PARTIALS": n_partials, "EPS": hp.norm_rms_eps}
     n_group, split = hp.n_head // hp.n_head_kv, split_of(n_ctx)
     queries, vectors = min(tokens, 2), math.ceil(hp.n_embd_head / 4 / sharers)
@@ -164,25 +184,24 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: 
         overrides: Mapping[str, float],
         per_token: int = 1,
     ) -> Iterator[Op]:
-        t = tokens if per_token else 1
-        tile = (("P", pairs[t]), ("T", t))
+        pairs = project_pairs if kernel == "project" else _pairs(choice, matrices[group])
+        tile = _tile(pairs, tokens if per_token else 1)
         for matrix in matrices[group]:
             for slab in matrix.slabs:
                 rows = {"N_ROWS": slab.n_rows, "ROW0": matrix.row0 + slab.row0}
                 yield Op(
                     label,
-                    Variant(kernel, matrix.quant.name, share, tile),
+                    Variant(kernel, matrix.quant.name, share, choice.rows, tile),
                     (slab.name, slab.scales, *buffers),
                     {**_shape(matrix), **rows, **overrides},
-                    invocations=padded(slab.n_rows) // (2 * pairs[t]),
+                    invocations=_invocations(slab.n_rows, pairs),
                     per_token=per_token,
                     scratch=("h", "partials") if kernel == "project" else (),
                 )
 
     def project(label: str, group: str, y: str, next_norm: str) -> Iterator[Op]:
         buffers = (y, f"{next_norm}.weight", "state", "h", "partials", "x")
-        part_step = pairs[tokens] // pairs[1]
-        shape = {"STRIDE": padded(hp.n_embd), "N_PARTIALS": n_partials, "PART_STEP": part_step}
+        shape = {"STRIDE": padded(hp.n_embd), "N_PARTIALS": n_partials}
         return product(label, "project", group, buffers, shape)
 
     yield from _embed(hp, matrices, n_partials)
@@ -236,7 +255,7 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: 
             yield _rms_norm(hp, blk + "ffn_norm", "x")
             for name in ("gate", "up"):
                 tensor = f"{blk}ffn_{name}.weight"
-                yield from _matmul(matrices[blk + "ffn_gate_up"], tensor, "h", name, share, tokens)
+                yield from _matmul(matrices[blk + "ffn_gate_up"], tensor, "h", name, choice, tokens)
             yield _swiglu(hp, blk + "swiglu")
         next_norm = f"blk.{layer + 1}.attn_norm" if layer + 1 < hp.n_layer else "output_norm"
         yield from project(blk + "ffn_residual", blk + "ffn_down", "act", next_norm)
@@ -244,7 +263,7 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: 
     yield from product(
         "output", "logits", output, ("h", "partials", "state", "best", "logits"), norm, per_token=0
     )
-    yield _argmax(padded(hp.n_vocab) // (2 * pairs[1]))
+    yield _argmax(_invocations(hp.n_vocab, _pairs(choice, matrices[output])))
 
 
 def baseline(hp: HParams, matrices: Matrices, *, n_ctx: int) -> list[Op]:
@@ -257,7 +276,7 @@ def _baseline(hp: HParams, matrices: Matrices, n_ctx: int) -> Iterator[Op]:
     cache = {"N_EMBD_KV": hp.n_embd_kv, "N_CTX": n_ctx}
 
     def matmul(tensor: str, group: str, x: str, y: str) -> Iterator[Op]:
-        return _matmul(matrices[group], f"{tensor}.weight", x, y, "alone", TOKEN_TILE)
+        return _matmul(matrices[group], f"{tensor}.weight", x, y, BASELINE, TOKEN_TILE)
 
     def rope(label: str, x: str, n_head: int) -> Op:
         shape = {"N_HEAD": n_head, "N_ROT": hp.n_rot, "STRIDE": padded(n_head * hp.n_embd_head)}

@@ -1,16 +1,14 @@
 // project: the projection that ends a block, the residual sum, and what the next norm needs.
 //   x[t] += W y[t]       h[t] = x[t] * norm       partials[t]: the squares of x[t], summed in parts
 // shapes  q, s: W (N_ROWS, N_IN) in tiles   y (n_tokens, X_STRIDE)   norm (N_ROWS)   x, h (n_tokens, STRIDE)
-//         partials (n_tokens, N_PARTIALS): one for each 8 P rows that share a sum, at every PART_STEP-th place;
-//         what lies between is zero, from embed on   all f32
+//         partials (n_tokens, N_PARTIALS): one for each 8 P rows that share a sum   all f32
 // grid    x, y: ceil(N_ROWS / (2 P WG)) workgroups, folded; z: ceil(n_tokens / T)
 // tile    P pairs of rows x T tokens per invocation
-// uses    lib/now.wgsl lib/products.wgsl load/<S>.wgsl quant/<Q>.wgsl
+// uses    lib/now.wgsl rows/<R>.wgsl load/<S>.wgsl quant/<Q>.wgsl
 // error   1.2e-7 * (sqrt(N_IN) + 8) * sum_i spread_i |y_i|, + 6e-8 |x|; h relative 6e-8 more; partials 1e-6
 // source  ggml_mul_mat, ggml_add; Zhang & Sennrich 2019, arXiv:1910.07467
 override STRIDE: u32;          // elements from one row of x and h to the next
 override N_PARTIALS: u32;      // partial sums of squares of a row
-override PART_STEP: u32 = 1u;  // their places from one sum to the next
 override WG: u32 = 64u;        // power of two
 @group(0) @binding(2) var<storage, read>       x: array<vec4f>;         // y (n_tokens, X_STRIDE / 4)
 @group(0) @binding(3) var<storage, read>       norm: array<f32>;        // (N_ROWS) of the whole matrix
@@ -38,16 +36,17 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
   }
   let work = work_of(flat_workgroup(workgroup, count) * WG + index);
   var sums = products(work, t0, now.n_tokens);
-  let part = select(work.unit * 4u + work.lane, work.unit, SHARERS == 4u);
+  let part = select(work.part * 4u + work.lane, work.part, SHARERS == 4u);
   for (var t = 0u; t < {T}u; t++) {
     var squares = 0.0;
     for (var p = 0u; p < {P}u && work.live; p++) {
       let row = work.row + 8u * p;
-      squares += add(t0 + t, row, sums[t * {P}u + p].x) + add(t0 + t, row + 1u, sums[t * {P}u + p].y);
+      let at = 2u * (t * {P}u + p);
+      squares += add(t0 + t, row, sums[at]) + add(t0 + t, row + 1u, sums[at + 1u]);
     }
     let shared_squares = share_sum(squares);
     if (work.live && work.lane % SHARERS == 0u && t0 + t < now.n_tokens) {
-      partials[(t0 + t) * N_PARTIALS + part * PART_STEP] = shared_squares;
+      partials[(t0 + t) * N_PARTIALS + part] = shared_squares;
     }
   }
 }
