@@ -64,8 +64,12 @@ def _shape(matrix: Matrix) -> dict[str, float]:
     return {"N_BLOCKS": matrix.n_blocks, "X_STRIDE": padded(matrix.n_in)}
 
 
-def _tile(pairs: int, tokens: int) -> tuple[tuple[str, int], ...]:
-    return (("P", pairs), ("T", tokens))
+def _rows(kernel: str, matrix: Matrix, choice: Choice, pairs: int, tokens: int) -> Variant:
+    """A kernel that multiplies with this matrix."""
+    tile = {"P": pairs, "T": tokens}
+    if choice.rows == "loop":
+        tile["C"] = 1 if matrix.n_blocks % 2 else 2
+    return Variant(kernel, matrix.quant.name, choice.share, choice.rows, tuple(tile.items()))
 
 
 def _invocations(n_rows: int, pairs: int) -> int:
@@ -142,7 +146,7 @@ def _matmul(
                 pairs = choice.pairs_of(b - a)
                 yield Op(
                     tensor.removesuffix(".weight"),
-                    Variant("matmul", matrix.quant.name, choice.share, choice.rows, _tile(pairs, tokens)),
+                    _rows("matmul", matrix, choice, pairs, tokens),
                     (slab.name, slab.scales, x, "state", y),
                     shape,
                     invocations=_invocations(b - a, pairs),
@@ -185,13 +189,12 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: 
         per_token: int = 1,
     ) -> Iterator[Op]:
         pairs = project_pairs if kernel == "project" else _pairs(choice, matrices[group])
-        tile = _tile(pairs, tokens if per_token else 1)
         for matrix in matrices[group]:
             for slab in matrix.slabs:
                 rows = {"N_ROWS": slab.n_rows, "ROW0": matrix.row0 + slab.row0}
                 yield Op(
                     label,
-                    Variant(kernel, matrix.quant.name, share, choice.rows, tile),
+                    _rows(kernel, matrix, choice, pairs, tokens if per_token else 1),
                     (slab.name, slab.scales, *buffers),
                     {**_shape(matrix), **rows, **overrides},
                     invocations=_invocations(slab.n_rows, pairs),

@@ -185,8 +185,8 @@ def compose(
 SHARES = ("alone", "quad")  # no feature needed; subgroups
 ROWS = ("loop", "registers")  # sums in memory, any number of rows; sums in registers, few rows
 # What the default model's programs may ask for: one token at a time, and pieces of a prompt.
-TILES = {  # pairs of rows, tokens
-    "loop": ({"P": 4, "T": 1}, {"P": 8, "T": 1}, {"P": 16, "T": 1}, {"P": 4, "T": 8}, {"P": 16, "T": 8}),
+TILES = {  # pairs of rows, tokens, blocks at a time
+    "loop": tuple({"P": p, "T": t, "C": 2} for t in (1, 8) for p in (4, 8, 16)),
     "registers": ({"P": 2, "T": 1}, {"P": 4, "T": 1}, {"P": 4, "T": 8}),
 }
 HEADS = {  # query heads, tokens, vectors of a head

@@ -7,7 +7,6 @@ override FIRST: u32 = 0u;      // where they start in this buffer, a multiple of
 override ROW0: u32 = 0u;       // what the first one's number is in the whole matrix
 override X_STRIDE: u32;        // elements from one row of x to the next, a multiple of 32
 const TILES = max({P}u / 4u, 1u);      // tiles that an invocation has rows of
-const PAIRS = min({P}u, 4u);           // pairs of rows in each
 const PARTS = max(4u / {P}u, 1u);      // invocations in a lane of a tile
 
 // Pair p is rows row + 8 p and row + 8 p + 1. What lies past the matrix repeats its last rows, so that all
@@ -31,9 +30,9 @@ fn work_of(invocation: u32) -> Work {
   return Work(unit, lane, ROW0 + unit * (8u * {P}u) + 2u * lane, ROW0 / (8u * {P}u) + unit, invocation / 4u < units);
 }
 
-// The cell of block 0 of an invocation's first row in the i-th of its tiles. All bounds are such that a compiler
-// can prove every cell from here on to lie inside the buffer.
-fn first_cell(work: Work, i: u32) -> u32 {
-  let tile = min(work.unit / PARTS * TILES + i, n_tiles() - 1u);
-  return (FIRST / 32u + tile) * (N_BLOCKS * 32u) + work.unit % PARTS * (8u * {P}u) + work.lane % 4u;
+// The cell of block 0 of an invocation's first row. Those past the last tile belong to another matrix, or are none:
+// their sums are not stored either.
+fn first_cell(work: Work) -> u32 {
+  let tile = FIRST / 32u + work.unit / PARTS * TILES;
+  return tile * (N_BLOCKS * 32u) + work.unit % PARTS * (8u * {P}u) + work.lane;
 }

@@ -12,7 +12,7 @@ fn products(work: Work, t0: u32, n_tokens: u32) -> array<f32, 2 * {P} * {T}> {
   var odd{p}_{t} = 0.0;
   // end
   // end
-  let cell = first_cell(work, 0u);
+  let cell = first_cell(work);
   for (var block = 0u; block < N_BLOCKS; block++) {
     // repeat t in 0..T
     let z{t} = activations(at{t} + 8u * block, work.lane);
