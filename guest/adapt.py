@@ -22,10 +22,11 @@ class Choice:
     pairs: int = 4
     invocations: int = 0
 
-    def pairs_of(self, n_rows: int, most: int = 16) -> int:
-        """Pairs of rows per invocation for a matrix of `n_rows` rows: a power of two."""
-        pairs = min(self.pairs, most)
-        while pairs > 1 and n_rows < 2 * pairs * self.invocations:
+    def pairs_of(self, n_rows: int, tokens: int = 1, most: int = 32) -> int:
+        """Pairs of rows per invocation for a matrix of `n_rows` rows: a power of two. A prompt has several times
+        the invocations."""
+        pairs, wanted = min(self.pairs, most), self.invocations // min(tokens, 2)
+        while pairs > 1 and n_rows < 2 * pairs * wanted:
             pairs //= 2
         return pairs
 
@@ -33,7 +34,7 @@ class Choice:
 # Measured. A software adapter runs a workgroup on one core and a quad or two in its vector registers: many
 # small workgroups keep all cores at work. SwiftShader's machine code is long, and slow past the cache for it.
 NARROW = {
-    "swiftshader": Choice("quad", "loop", 4, pairs=16, invocations=48),
+    "swiftshader": Choice("quad", "loop", 4, pairs=32, invocations=48),
     "llvmpipe": Choice("quad", "registers", 8, pairs=4),
     "lavapipe": Choice("quad", "registers", 8, pairs=4),
 }

@@ -65,10 +65,11 @@ def _shape(matrix: Matrix) -> dict[str, float]:
 
 
 def _rows(kernel: str, matrix: Matrix, choice: Choice, pairs: int, tokens: int) -> Variant:
-    """A kernel that multiplies with this matrix."""
+    """A kernel that multiplies with this matrix. Two blocks at a time pay for one token; for more of them they
+    double the time to compile."""
     tile = {"P": pairs, "T": tokens}
     if choice.rows == "loop":
-        tile["C"] = 1 if matrix.n_blocks % 2 else 2
+        tile["C"] = 1 if tokens > 1 or matrix.n_blocks % 2 else 2
     return Variant(kernel, matrix.quant.name, choice.share, choice.rows, tuple(tile.items()))
 
 
@@ -77,9 +78,9 @@ def _invocations(n_rows: int, pairs: int) -> int:
     return 4 * math.ceil(padded(n_rows) / (8 * pairs))
 
 
-def _pairs(choice: Choice, group: Sequence[Matrix]) -> int:
+def _pairs(choice: Choice, group: Sequence[Matrix], tokens: int) -> int:
     """Pairs of rows per invocation in all matrices of a group, whose slabs must be whole groups of rows."""
-    pairs = choice.pairs_of(sum(slab.n_rows for matrix in group for slab in matrix.slabs))
+    pairs = choice.pairs_of(sum(slab.n_rows for matrix in group for slab in matrix.slabs), tokens)
     while any((matrix.row0 + slab.row0) % (8 * pairs) for matrix in group for slab in matrix.slabs):
         pairs //= 2
     return pairs
@@ -143,7 +144,7 @@ def _matmul(
                     "PHASE": section.start % section.step,
                     "Y_STRIDE": padded(section.n_rows),
                 }
-                pairs = choice.pairs_of(b - a)
+                pairs = choice.pairs_of(b - a, tokens)
                 yield Op(
                     tensor.removesuffix(".weight"),
                     _rows("matmul", matrix, choice, pairs, tokens),
@@ -161,8 +162,9 @@ def fused(hp: HParams, matrices: Matrices, *, n_ctx: int, choice: Choice, prompt
 def _fused(hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: int) -> Iterator[Op]:
     share = choice.share
     sharers = 4 if share == "quad" else 1
-    project_pairs = choice.pairs_of(hp.n_embd, most=4)  # so that partial sums lie in whole tiles
-    n_partials = padded(hp.n_embd) // (2 * project_pairs * sharers)
+    # both passes lay partial sums out alike, so that they share the kernels that only read them or start them
+    part_pairs = choice.pairs_of(hp.n_embd, most=4)
+    n_partials = padded(hp.n_embd) // (2 * part_pairs * sharers)
     norm = {"N_EMBD": hp.n_embd, "N_PARTIALS": n_partials, "EPS": hp.norm_rms_eps}
     n_group, split = hp.n_head // hp.n_head_kv, split_of(n_ctx)
     queries, vectors = min(tokens, 2), math.ceil(hp.n_embd_head / 4 / sharers)
@@ -188,13 +190,17 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: 
         overrides: Mapping[str, float],
         per_token: int = 1,
     ) -> Iterator[Op]:
-        pairs = project_pairs if kernel == "project" else _pairs(choice, matrices[group])
+        t = tokens if per_token else 1
+        pairs = _pairs(choice, matrices[group], t)
+        if kernel == "project":
+            pairs = part_pairs if t == 1 else max(part_pairs, pairs)
+            overrides = {**overrides, "PART_STEP": pairs // part_pairs}
         for matrix in matrices[group]:
             for slab in matrix.slabs:
                 rows = {"N_ROWS": slab.n_rows, "ROW0": matrix.row0 + slab.row0}
                 yield Op(
                     label,
-                    _rows(kernel, matrix, choice, pairs, tokens if per_token else 1),
+                    _rows(kernel, matrix, choice, pairs, t),
                     (slab.name, slab.scales, *buffers),
                     {**_shape(matrix), **rows, **overrides},
                     invocations=_invocations(slab.n_rows, pairs),
@@ -266,7 +272,7 @@ def _fused(hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: 
     yield from product(
         "output", "logits", output, ("h", "partials", "state", "best", "logits"), norm, per_token=0
     )
-    yield _argmax(_invocations(hp.n_vocab, _pairs(choice, matrices[output])))
+    yield _argmax(_invocations(hp.n_vocab, _pairs(choice, matrices[output], 1)))
 
 
 def baseline(hp: HParams, matrices: Matrices, *, n_ctx: int) -> list[Op]:

@@ -186,7 +186,10 @@ SHARES = ("alone", "quad")  # no feature needed; subgroups
 ROWS = ("loop", "registers")  # sums in memory, any number of rows; sums in registers, few rows
 # What the default model's programs may ask for: one token at a time, and pieces of a prompt.
 TILES = {  # pairs of rows, tokens, blocks at a time
-    "loop": tuple({"P": p, "T": t, "C": 2} for t in (1, 8) for p in (4, 8, 16)),
+    "loop": (
+        *({"P": p, "T": 1, "C": 2} for p in (4, 8, 32)),
+        *({"P": p, "T": 8, "C": 1} for p in (8, 16, 32)),
+    ),
     "registers": ({"P": 2, "T": 1}, {"P": 4, "T": 1}, {"P": 4, "T": 8}),
 }
 HEADS = {  # query heads, tokens, vectors of a head
@@ -204,7 +207,7 @@ def tiles_of(kernel: str, share: str | None, rows: str | None) -> tuple[Mapping[
     return tuple(
         tile
         for tile in TILES[rows]
-        if not (kernel == "logits" and tile["T"] > 1) and not (kernel == "project" and tile["P"] > 4)
+        if not (kernel == "logits" and tile["T"] > 1) and not (kernel == "project" and tile["P"] > (4 if tile["T"] == 1 else 8))
     )
 
 

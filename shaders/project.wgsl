@@ -1,7 +1,7 @@
 // project: the projection that ends a block, the residual sum, and what the next norm needs.
 //   x[t] += W y[t]       h[t] = x[t] * norm       partials[t]: the squares of x[t], summed in parts
 // shapes  q, s: W (N_ROWS, N_IN) in tiles   y (n_tokens, X_STRIDE)   norm (N_ROWS)   x, h (n_tokens, STRIDE)
-//         partials (n_tokens, N_PARTIALS): one for each 8 P rows that share a sum   all f32
+//         partials (n_tokens, N_PARTIALS): one for each 8 P rows that share a sum, and then PART_STEP - 1 zeros   all f32
 // grid    x, y: ceil(N_ROWS / (2 P WG)) workgroups, folded; z: ceil(n_tokens / T)
 // tile    P pairs of rows x T tokens per invocation
 // uses    lib/now.wgsl rows/<R>.wgsl load/<S>.wgsl quant/<Q>.wgsl
@@ -9,6 +9,7 @@
 // source  ggml_mul_mat, ggml_add; Zhang & Sennrich 2019, arXiv:1910.07467
 override STRIDE: u32;          // elements from one row of x and h to the next
 override N_PARTIALS: u32;      // partial sums of squares of a row
+override PART_STEP: u32 = 1u;  // places from one sum to the next
 override WG: u32 = 64u;        // power of two
 @group(0) @binding(2) var<storage, read>       x: array<vec4f>;         // y (n_tokens, X_STRIDE / 4)
 @group(0) @binding(3) var<storage, read>       norm: array<f32>;        // (N_ROWS) of the whole matrix
@@ -46,7 +47,9 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
     }
     let shared_squares = share_sum(squares);
     if (work.live && work.lane % SHARERS == 0u && t0 + t < now.n_tokens) {
-      partials[(t0 + t) * N_PARTIALS + part] = shared_squares;
+      for (var i = 0u; i < PART_STEP && part * PART_STEP + i < N_PARTIALS; i++) {
+        partials[(t0 + t) * N_PARTIALS + part * PART_STEP + i] = select(0.0, shared_squares, i == 0u);
+      }
     }
   }
 }
