@@ -207,7 +207,8 @@ def tiles_of(kernel: str, share: str | None, rows: str | None) -> tuple[Mapping[
     return tuple(
         tile
         for tile in TILES[rows]
-        if not (kernel == "logits" and tile["T"] > 1) and not (kernel == "project" and tile["P"] > (4 if tile["T"] == 1 else 8))
+        if not (kernel == "logits" and tile["T"] > 1)
+        and not (kernel == "project" and tile["P"] > (4 if tile["T"] == 1 else 8))
     )
 
 
