@@ -20,8 +20,11 @@ def message(kernel):
 
 @pytest.mark.parametrize("workgroup_size", WORKGROUP_SIZES)
 def test_every_shader_compiles_in_tint_without_a_message(browser_lm, workgroup_size):
+    """Those with rows at three sizes only: there are many, and a size is no more to them than a factor."""
     cases = {case.op.variant.name: case for case in CASES}
     for name, source in shaders(workgroup_size).items():
+        if cases[name].op.variant.rows and workgroup_size not in (1, 4, 64):
+            continue
         kernel = cases[name].kernel(workgroup_size)
         answer = browser_lm.call("compile", {**message(kernel), "source": source})
         assert answer == {"messages": [], "error": ""}, name

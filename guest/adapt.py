@@ -1,7 +1,7 @@
 """Which kernels an adapter gets: how invocations share what they load, and how wide a workgroup is."""
 
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .device import Gpu, Step
 from .kernels import Variant, compose
@@ -11,18 +11,33 @@ from .kernels import Variant, compose
 class Choice:
     """What differs from adapter to adapter in the kernels without barriers.
 
-    `share` is "quad" or "alone" (shaders/share), `pairs` the pairs of rows that an invocation computes for
-    one token: more of them save loads of activations and cost registers.
+    `share` is "quad" or "alone" (shaders/share), `rows` "loop" or "registers" (shaders/rows), `pairs` the most
+    pairs of rows that an invocation computes: more of them save loads of activations and leave fewer
+    invocations, of which a matrix gets `invocations` at least where it has the rows.
     """
 
     share: str
+    rows: str
     workgroup_size: int
     pairs: int = 4
+    invocations: int = 0
+
+    def pairs_of(self, n_rows: int, tokens: int = 1, most: int = 32) -> int:
+        """Pairs of rows per invocation for a matrix of `n_rows` rows: a power of two. A prompt has several times
+        the invocations."""
+        pairs, wanted = min(self.pairs, most), self.invocations // min(tokens, 2)
+        while pairs > 1 and n_rows < 2 * pairs * wanted:
+            pairs //= 2
+        return pairs
 
 
 # Measured. A software adapter runs a workgroup on one core and a quad or two in its vector registers: many
-# small workgroups keep all cores at work, and SwiftShader, with 16 registers, spills four pairs.
-NARROW = {"swiftshader": (4, 2), "llvmpipe": (8, 4), "lavapipe": (8, 4)}  # workgroup size, pairs
+# small workgroups keep all cores at work. SwiftShader's machine code is long, and slow past the cache for it.
+NARROW = {
+    "swiftshader": Choice("quad", "loop", 4, pairs=32, invocations=48),
+    "llvmpipe": Choice("quad", "registers", 8, pairs=4),
+    "lavapipe": Choice("quad", "registers", 8, pairs=4),
+}
 
 
 async def choose(gpu: Gpu) -> Choice:
@@ -30,13 +45,15 @@ async def choose(gpu: Gpu) -> Choice:
 
     Raises: ShaderError, DeviceError.
     """
-    size, pairs = gpu.limits.workgroup_size(), 4
+    size = gpu.limits.workgroup_size()
+    choice = Choice("quad", "registers", size)
     info = f"{gpu.adapter.architecture} {gpu.adapter.device} {gpu.adapter.vendor}".lower()
-    for name, (narrow, few) in NARROW.items():
+    for name, narrow in NARROW.items():
         if name in info:
-            size, pairs = min(size, narrow), few
+            choice = replace(narrow, workgroup_size=min(size, narrow.workgroup_size))
+    size = choice.workgroup_size
     quads = gpu.subgroups and size >= 4 and await _quads_work(gpu, size)
-    return Choice("quad" if quads else "alone", size, pairs)
+    return choice if quads else replace(choice, share="alone")
 
 
 async def _quads_work(gpu: Gpu, size: int) -> bool:

@@ -18,7 +18,7 @@ from .weights import Matrices, Matrix, padded
 
 TOKEN_TILE = 8  # tokens per invocation of a prompt's kernels
 GUESS_TILE = 4  # tokens per invocation of the kernels that verify guesses
-PAIRS = 4  # pairs of rows per invocation, unless a choice says otherwise
+BASELINE = Choice("alone", "registers", 0)
 STATE_WORDS = 4  # n_past, n_tokens, next, fed; then the token ids
 STATE_NEXT = 8  # byte offset of `next`
 STATE_TOKENS = 16  # byte offset of the token ids
@@ -69,6 +69,28 @@ def _shape(matrix: Matrix) -> dict[str, float]:
     return {"N_BLOCKS": matrix.n_blocks, "X_STRIDE": padded(matrix.n_in)}
 
 
+def _rows(kernel: str, matrix: Matrix, choice: Choice, pairs: int, tokens: int) -> Variant:
+    """A kernel that multiplies with this matrix. Two blocks at a time pay for one token; for more of them they
+    double the time to compile."""
+    tile = {"P": pairs, "T": tokens}
+    if choice.rows == "loop":
+        tile["C"] = 1 if tokens > 1 or matrix.n_blocks % 2 else 2
+    return Variant(kernel, matrix.quant.name, choice.share, choice.rows, tuple(tile.items()))
+
+
+def _invocations(n_rows: int, pairs: int) -> int:
+    """Whole quads for all rows, in groups of 8 * `pairs`."""
+    return 4 * math.ceil(padded(n_rows) / (8 * pairs))
+
+
+def _pairs(choice: Choice, group: Sequence[Matrix], tokens: int) -> int:
+    """Pairs of rows per invocation in all matrices of a group, whose slabs must be whole groups of rows."""
+    pairs = choice.pairs_of(sum(slab.n_rows for matrix in group for slab in matrix.slabs), tokens)
+    while any((matrix.row0 + slab.row0) % (8 * pairs) for matrix in group for slab in matrix.slabs):
+        pairs //= 2
+    return pairs
+
+
 def _embed(hp: HParams, matrices: Matrices, n_partials: int) -> Iterator[Op]:
     for matrix in matrices["token_embd"]:
         for slab in matrix.slabs:
@@ -109,7 +131,9 @@ def _swiglu(hp: HParams, label: str) -> Op:
     return Op(label, Variant("swiglu"), buffers, {"STRIDE": n}, invocations=n // 4)
 
 
-def _matmul(group: Sequence[Matrix], tensor: str, x: str, y: str, share: str, tokens: int) -> Iterator[Op]:
+def _matmul(
+    group: Sequence[Matrix], tensor: str, x: str, y: str, choice: Choice, tokens: int
+) -> Iterator[Op]:
     """The rows of one tensor times x: y = x W^T."""
     for matrix in group:
         for section in matrix.sections:
@@ -130,12 +154,13 @@ def _matmul(group: Sequence[Matrix], tensor: str, x: str, y: str, share: str, to
                     "PHASE": section.start % section.step,
                     "Y_STRIDE": padded(section.n_rows),
                 }
+                pairs = choice.pairs_of(b - a, tokens)
                 yield Op(
                     tensor.removesuffix(".weight"),
-                    Variant("matmul", matrix.quant.name, share, (("P", PAIRS), ("T", tokens))),
+                    _rows("matmul", matrix, choice, pairs, tokens),
                     (slab.name, slab.scales, x, "state", y),
                     shape,
-                    invocations=padded(b - a) // (2 * PAIRS),
+                    invocations=_invocations(b - a, pairs),
                 )
 
 
@@ -155,11 +180,12 @@ def verifying(hp: HParams, matrices: Matrices, *, n_ctx: int, choice: Choice) ->
 def _fused(
     hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: int, verify: bool = False
 ) -> Iterator[Op]:
-    share, pairs = choice.share, {1: choice.pairs, GUESS_TILE: PAIRS, TOKEN_TILE: PAIRS}
+    share = choice.share
     sharers = 4 if share == "quad" else 1
     # All passes lay partial sums out alike. So they share the kernels that only read or start them, and a row
     # has the same bits however many are computed with it.
-    n_partials = padded(hp.n_embd) // (2 * pairs[1] * sharers)
+    part_pairs = choice.pairs_of(hp.n_embd, most=4)
+    n_partials = padded(hp.n_embd) // (2 * part_pairs * sharers)
     norm = {"N_EMBD": hp.n_embd, "N_PARTIALS": n_partials, "EPS": hp.norm_rms_eps}
     n_group, split = hp.n_head // hp.n_head_kv, split_of(n_ctx)
     queries, vectors = min(tokens, 2), math.ceil(hp.n_embd_head / 4 / sharers)
@@ -186,23 +212,25 @@ def _fused(
         per_token: int = 1,
     ) -> Iterator[Op]:
         t = tokens if per_token else 1
-        tile = (("P", pairs[t]), ("T", t))
+        pairs = _pairs(choice, matrices[group], t)
+        if kernel == "project":
+            pairs = part_pairs if t == 1 else max(part_pairs, pairs)
         for matrix in matrices[group]:
             for slab in matrix.slabs:
                 rows = {"N_ROWS": slab.n_rows, "ROW0": matrix.row0 + slab.row0}
                 yield Op(
                     label,
-                    Variant(kernel, matrix.quant.name, share, tile),
+                    _rows(kernel, matrix, choice, pairs, t),
                     (slab.name, slab.scales, *buffers),
                     {**_shape(matrix), **rows, **overrides},
-                    invocations=padded(slab.n_rows) // (2 * pairs[t]),
+                    invocations=_invocations(slab.n_rows, pairs),
                     per_token=per_token,
                     scratch=("h", "partials") if kernel == "project" else (),
                 )
 
     def project(label: str, group: str, y: str, next_norm: str) -> Iterator[Op]:
         buffers = (y, f"{next_norm}.weight", "state", "h", "partials", "x")
-        shape = {"STRIDE": padded(hp.n_embd), "N_PARTIALS": n_partials, "PART_PAIRS": pairs[1]}
+        shape = {"STRIDE": padded(hp.n_embd), "N_PARTIALS": n_partials, "PART_PAIRS": part_pairs}
         return product(label, "project", group, buffers, shape)
 
     yield from _embed(hp, matrices, n_partials)
@@ -256,12 +284,12 @@ def _fused(
             yield _rms_norm(hp, blk + "ffn_norm", "x")
             for name in ("gate", "up"):
                 tensor = f"{blk}ffn_{name}.weight"
-                yield from _matmul(matrices[blk + "ffn_gate_up"], tensor, "h", name, share, tokens)
+                yield from _matmul(matrices[blk + "ffn_gate_up"], tensor, "h", name, choice, tokens)
             yield _swiglu(hp, blk + "swiglu")
         next_norm = f"blk.{layer + 1}.attn_norm" if layer + 1 < hp.n_layer else "output_norm"
         yield from project(blk + "ffn_residual", blk + "ffn_down", "act", next_norm)
     output = "output" if "output" in matrices else "token_embd"  # tied
-    n_parts = padded(hp.n_vocab) // (2 * pairs[tokens if verify else 1])
+    n_parts = _invocations(hp.n_vocab, _pairs(choice, matrices[output], tokens if verify else 1))
     shape = {**norm, "Y_STRIDE": hp.n_vocab, "N_PARTS": n_parts} if verify else norm
     buffers = ("h", "partials", "state", "best", "logits")
     yield from product("output", "logits", output, buffers, shape, per_token=int(verify))
@@ -278,7 +306,7 @@ def _baseline(hp: HParams, matrices: Matrices, n_ctx: int) -> Iterator[Op]:
     cache = {"N_EMBD_KV": hp.n_embd_kv, "N_CTX": n_ctx}
 
     def matmul(tensor: str, group: str, x: str, y: str) -> Iterator[Op]:
-        return _matmul(matrices[group], f"{tensor}.weight", x, y, "alone", TOKEN_TILE)
+        return _matmul(matrices[group], f"{tensor}.weight", x, y, BASELINE, TOKEN_TILE)
 
     def rope(label: str, x: str, n_head: int) -> Op:
         shape = {"N_HEAD": n_head, "N_ROT": hp.n_rot, "STRIDE": padded(n_head * hp.n_embd_head)}

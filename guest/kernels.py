@@ -7,7 +7,8 @@ others. The one liberty taken with the text is the expander, for kernels that mu
     sum{t} += dot(q, x{t});      with {t} replaced by the number. T is a number or a tile size given
     // end                       by the caller; {T} anywhere is that size. Blocks nest. Nothing else.
 
-Two letters in `uses` stand for a choice of the caller: <Q> the tensor type, <S> how invocations share.
+Three letters in `uses` stand for a choice of the caller: <Q> the tensor type, <S> how invocations share what they
+load, <R> how one goes over its rows.
 
 Every composed line remembers its file and line, so that a compiler's message names the real place.
 """
@@ -62,18 +63,20 @@ class Variant:
     """One way to compose a kernel file.
 
     `quant` is a tensor type for kernels that read one, `share` ("alone" or "quad") for those whose
-    invocations may share what they load, `tile` the sizes that unroll them, by name.
+    invocations may share what they load, `rows` ("registers" or "loop") for those that multiply with rows,
+    `tile` the sizes that unroll them, by name.
     """
 
     kernel: str
     quant: str | None = None
     share: str | None = None
+    rows: str | None = None
     tile: tuple[tuple[str, int], ...] = ()
 
     @property
     def name(self) -> str:
-        """`matmul.q4_1.alone.p4t1`: the kernel and its choices."""
-        parts = [self.kernel, (self.quant or "").lower(), self.share or ""]
+        """`matmul.q4_1.alone.loop.p4t1`: the kernel and its choices."""
+        parts = [self.kernel, (self.quant or "").lower(), self.share or "", self.rows or ""]
         parts.append("".join(f"{name.lower()}{size}" for name, size in self.tile))
         return ".".join(part for part in parts if part)
 
@@ -89,6 +92,10 @@ def _parts(path: str, variant: Variant, seen: dict[str, None]) -> dict[str, None
             if variant.share is None:
                 raise ShaderError(f"shaders/{path} needs a way to share; allowed: {', '.join(SHARES)}")
             part = part.replace("<S>", variant.share)
+        if "<R>" in part:
+            if variant.rows is None:
+                raise ShaderError(f"shaders/{path} needs a way over its rows; allowed: {', '.join(ROWS)}")
+            part = part.replace("<R>", variant.rows)
         if part not in seen:
             _parts(part, variant, seen)
     seen[path] = None
@@ -176,27 +183,46 @@ def compose(
 
 
 SHARES = ("alone", "quad")  # no feature needed; subgroups
-# What the default model's programs ask for: one token at a time, one and its guesses, and pieces of a prompt.
-ROWS = ({"P": 2, "T": 1}, {"P": 4, "T": 1}, {"P": 4, "T": 4}, {"P": 4, "T": 8})  # pairs of rows, tokens
+ROWS = ("loop", "registers")  # sums in memory, any number of rows; sums in registers, few rows
+# What the default model's programs may ask for: one token at a time, one and its guesses, and pieces of a prompt.
+TILES = {  # pairs of rows, tokens, blocks at a time
+    "loop": (
+        *({"P": p, "T": 1, "C": 2} for p in (4, 8, 32)),
+        *({"P": p, "T": t, "C": 1} for t in (4, 8) for p in (8, 16, 32)),
+    ),
+    "registers": ({"P": 2, "T": 1}, {"P": 4, "T": 1}, {"P": 4, "T": 4}, {"P": 4, "T": 8}),
+}
 HEADS = {  # query heads, tokens, vectors of a head
     "alone": ({"G": 3, "T": 1, "D": 16}, {"G": 1, "T": 2, "D": 16}),
     "quad": ({"G": 3, "T": 1, "D": 4}, {"G": 3, "T": 2, "D": 4}),
 }
 
 
+def tiles_of(kernel: str, share: str | None, rows: str | None) -> tuple[Mapping[str, int], ...]:
+    """The tiles that `variants` lists of a kernel."""
+    if kernel == "attention":
+        return HEADS[share or ""]
+    if kernel == "accept":
+        return ({"T": 4},)
+    if rows is None:
+        return ({},)
+    return tuple(
+        tile
+        for tile in TILES[rows]
+        if not (kernel == "logits" and tile["T"] > 4)
+        and not (kernel == "project" and tile["P"] > (4 if tile["T"] == 1 else 8))
+    )
+
+
 def variants() -> Iterator[Variant]:
-    """Every kernel in every tensor type and way to share, with the tiles of the default model."""
+    """Every kernel in every tensor type, way to share and way over rows, with tiles for the default model."""
     for name in kernel_names():
-        uses = " ".join(_parts(f"{name}.wgsl", Variant(name, "F32", "alone"), {}))
-        unrolled = any(_TILE.match(text) for text, _, _ in _lines(f"{name}.wgsl"))
+        uses = " ".join(_parts(f"{name}.wgsl", Variant(name, "F32", "alone", "loop"), {}))
         for quant in SUPPORTED if "quant/" in uses or "repack/" in uses else (None,):
             for share in SHARES if "share/" in uses else (None,):
-                tiles: tuple[Mapping[str, int], ...] = ({},)
-                if unrolled:
-                    tiles = HEADS[share or ""] if name == "attention" else ROWS
-                    tiles = {"logits": ROWS[:3], "accept": ({"T": 4},)}.get(name, tiles)
-                for tile in tiles:
-                    yield Variant(name, quant, share, tuple(tile.items()))
+                for rows in ROWS if "rows/" in uses else (None,):
+                    for tile in tiles_of(name, share, rows):
+                        yield Variant(name, quant, share, rows, tuple(tile.items()))
 
 
 def shaders(workgroup_size: int) -> dict[str, str]:

@@ -63,14 +63,17 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
   // end
   // end
   // four positions at a time: one rescaling of the sums for all of them. All lanes walk the whole stretch, for
-  // the shared sums need them together; the last positions may repeat and weigh nothing.
-  for (var p = start; p < n; p += 4u) {
+  // the shared sums need them together; the last positions may repeat and weigh nothing. Loops end with their
+  // condition, for the reason in rows/loop.wgsl; a stretch past the context is walked once, and not stored.
+  var p = start;
+  loop {
     // repeat t in 0..T
     // repeat g in 0..G
     var s{g}_{t} = vec4f(0.0);
     // end
     // end
-    for (var i = 0u; i < 4u; i++) {
+    var i = 0u;
+    loop {
       let row = min(p + i, n - 1u) * (N_EMBD_KV / 4u) + head * (N_EMBD_HEAD / 4u);
       // repeat d in 0..D
       let k{d} = k_cache[row + here{d}];
@@ -84,6 +87,10 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
       s{g}_{t}[i] = s{g}_{t}_i;
       // end
       // end
+      continuing {
+        i++;
+        break if i >= 4u;
+      }
     }
     let positions = vec4u(p, p + 1u, p + 2u, p + 3u);
     // repeat t in 0..T
@@ -97,26 +104,23 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
     l{g}_{t} = l{g}_{t} * fade{g}_{t} + ((e{g}_{t}.x + e{g}_{t}.y) + (e{g}_{t}.z + e{g}_{t}.w));
     // end
     // end
+    // repeat i in 0..4
+    let row{i} = min(p + {i}u, n - 1u) * (N_EMBD_KV / 4u) + head * (N_EMBD_HEAD / 4u);
+    // end
+    // repeat d in 0..D
+    // repeat i in 0..4
+    let v{i}_{d} = v_cache[row{i} + here{d}];
+    // end
     // repeat t in 0..T
     // repeat g in 0..G
-    // repeat d in 0..D
-    o{g}_{t}_{d} *= fade{g}_{t};
+    o{g}_{t}_{d} = o{g}_{t}_{d} * fade{g}_{t} + ((v0_{d} * e{g}_{t}.x + v1_{d} * e{g}_{t}.y)
+        + (v2_{d} * e{g}_{t}.z + v3_{d} * e{g}_{t}.w));
     // end
     // end
     // end
-    for (var i = 0u; i < 4u; i++) {
-      let row = min(p + i, n - 1u) * (N_EMBD_KV / 4u) + head * (N_EMBD_HEAD / 4u);
-      // repeat d in 0..D
-      let v{d} = v_cache[row + here{d}];
-      // end
-      // repeat t in 0..T
-      // repeat g in 0..G
-      let e{g}_{t}_i = e{g}_{t}[i];
-      // repeat d in 0..D
-      o{g}_{t}_{d} += v{d} * e{g}_{t}_i;
-      // end
-      // end
-      // end
+    continuing {
+      p += 4u;
+      break if p >= n;
     }
   }
   // repeat t in 0..T

@@ -43,10 +43,10 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
     return;
   }
   let cell = cell_of(row, block, STRIDE / 32u);
-  let w = unpack(cell);
+  let w = words(cell);
   var squares = 0.0;
   // repeat i in 0..4
-  let v{i} = values(w.a{i}, w.b{i}, w.dm);
+  let v{i} = values(a{i}(w), b{i}(w), w.dm);
   let k{i} = 32u * block + 4u * ({i}u ^ (cell & 3u));
   squares += put(t * STRIDE, k{i}, v{i}.a) + put(t * STRIDE, k{i} + 16u, v{i}.b);
   // end

@@ -4,7 +4,7 @@
 //         partials (n_tokens, N_PARTIALS)   y (n_tokens, Y_STRIDE)   all f32
 // grid    x, y: ceil(N_ROWS / (2 P WG)) workgroups, folded; z: ceil(n_tokens / T)
 // tile    P pairs of rows x T tokens per invocation
-// uses    lib/now.wgsl lib/products.wgsl lib/rms.wgsl load/<S>.wgsl quant/<Q>.wgsl
+// uses    lib/now.wgsl rows/<R>.wgsl lib/rms.wgsl load/<S>.wgsl quant/<Q>.wgsl
 // error   relative (4 + 2 |gate|) * 1.2e-7 + 6e-7, beside what the products leave
 // source  Shazeer 2020, arXiv:2002.05202
 override N_EMBD: u32;          // row length, elements
@@ -36,8 +36,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
   for (var t = 0u; t < {T}u; t++) {
     let scale = rms_scale(min(t0 + t, now.n_tokens - 1u), work.lane);
     for (var p = 0u; p < {P}u && work.live; p++) {
-      let sum = sums[t * {P}u + p] * scale;
-      store(t0 + t, work.row + 8u * p, sum.x, sum.y);
+      let at = 2u * (t * {P}u + p);
+      store(t0 + t, work.row + 8u * p, sums[at] * scale, sums[at + 1u] * scale);
     }
   }
 }

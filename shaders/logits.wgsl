@@ -4,7 +4,7 @@
 //         y (T, Y_STRIDE) f32   best (T, N_PARTS) pairs of u32: of fewer tokens than T the first rows
 // grid    x, y: ceil(N_ROWS / (2 P WG)) workgroups, folded
 // tile    P pairs of rows x T tokens per invocation
-// uses    lib/now.wgsl lib/products.wgsl lib/rms.wgsl lib/best.wgsl load/<S>.wgsl quant/<Q>.wgsl
+// uses    lib/now.wgsl rows/<R>.wgsl lib/rms.wgsl lib/best.wgsl load/<S>.wgsl quant/<Q>.wgsl
 // error   1.2e-7 * (sqrt(N_EMBD) + 12) * rms scale * sum_i spread_i |h_i|
 // source  ggml_mul_mat, ggml_argmax
 override N_EMBD: u32;          // row length, elements
@@ -34,12 +34,11 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
     for (var i = 0u; i < 2u * {P}u; i++) {
       let row = work.row + 8u * (i / 2u) + i % 2u;
       if (row < ROW0 + N_ROWS) {
-        let sum = sums[t * {P}u + i / 2u];
-        let value = scale * select(sum.x, sum.y, i % 2u == 1u);
+        let value = scale * sums[2u * {P}u * t + i];
         y[t * Y_STRIDE + row] = value;
         winner = better(winner, Best(float_key(value), row));
       }
     }
-    best[t * N_PARTS + work.unit * 4u + work.lane] = vec2u(winner.key, winner.index);
+    best[t * N_PARTS + work.part * 4u + work.lane] = vec2u(winner.key, winner.index);
   }
 }

@@ -3,7 +3,7 @@
 // shapes  q, s: W (N_ROWS, N_IN) in tiles   x (n_tokens, X_STRIDE), zero from N_IN on   y (n_tokens, Y_STRIDE)   f32
 // grid    x, y: ceil(N_ROWS / (2 P WG)) workgroups, folded; z: ceil(n_tokens / T)
 // tile    P pairs of rows x T tokens per invocation; the order of additions does not depend on P, T or WG
-// uses    lib/state.wgsl lib/products.wgsl load/<S>.wgsl quant/<Q>.wgsl
+// uses    lib/state.wgsl rows/<R>.wgsl load/<S>.wgsl quant/<Q>.wgsl
 // error   1.2e-7 * (sqrt(N_IN) + 8) * sum_i spread_i |x_i|: sums of 32 in eight dots, then one running sum; spread
 //         is the size of what a weight is put together from: |w|, or |d| times the largest quant plus |m|
 // source  ggml_mul_mat
@@ -34,8 +34,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
     for (var i = 0u; i < {P}u * {T}u; i++) {
       let t = t0 + i / {P}u;
       let row = work.row + 8u * (i % {P}u);
-      store(t, row, sums[i].x);
-      store(t, row + 1u, sums[i].y);
+      store(t, row, sums[2u * i]);
+      store(t, row + 1u, sums[2u * i + 1u]);
     }
   }
 }

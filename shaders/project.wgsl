@@ -4,7 +4,7 @@
 //         partials (n_tokens, N_PARTIALS): one for each PART_PAIRS pairs of rows, shared sums as one   all f32
 // grid    x, y: ceil(N_ROWS / (2 P WG)) workgroups, folded; z: ceil(n_tokens / T)
 // tile    P pairs of rows x T tokens per invocation; no result depends on how many
-// uses    lib/now.wgsl lib/products.wgsl load/<S>.wgsl quant/<Q>.wgsl
+// uses    lib/now.wgsl rows/<R>.wgsl load/<S>.wgsl quant/<Q>.wgsl
 // error   1.2e-7 * (sqrt(N_IN) + 8) * sum_i spread_i |y_i|, + 6e-8 |x|; h relative 6e-8 more; partials 1e-6
 // source  ggml_mul_mat, ggml_add; Zhang & Sennrich 2019, arXiv:1910.07467
 override STRIDE: u32;          // elements from one row of x and h to the next
@@ -42,13 +42,15 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
     for (var p = 0u; p < {P}u; p++) {
       let row = work.row + 8u * p;
       if (work.live) {
-        squares += add(t0 + t, row, sums[t * {P}u + p].x) + add(t0 + t, row + 1u, sums[t * {P}u + p].y);
+        let at = 2u * (t * {P}u + p);
+        squares += add(t0 + t, row, sums[at]) + add(t0 + t, row + 1u, sums[at + 1u]);
       }
       if ((p + 1u) % PART_PAIRS == 0u) {
-        let part = work.unit * ({P}u / PART_PAIRS) + p / PART_PAIRS;
+        let part = work.part * ({P}u / PART_PAIRS) + p / PART_PAIRS;
+        let place = part * (4u / SHARERS) + work.lane / SHARERS;
         let shared_squares = share_sum(squares);
-        if (work.live && work.lane % SHARERS == 0u && t0 + t < now.n_tokens) {
-          partials[(t0 + t) * N_PARTIALS + part * (4u / SHARERS) + work.lane / SHARERS] = shared_squares;
+        if (work.live && work.lane % SHARERS == 0u && t0 + t < now.n_tokens && place < N_PARTIALS) {
+          partials[(t0 + t) * N_PARTIALS + place] = shared_squares;
         }
         squares = 0.0;
       }

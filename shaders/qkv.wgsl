@@ -5,7 +5,7 @@
 //         k_cache, v_cache (N_CTX, N_EMBD_KV)   all f32
 // grid    x, y: ceil(N_ROWS / (2 P WG)) workgroups, folded; z: ceil(n_tokens / T)
 // tile    P pairs of rows x T tokens per invocation
-// uses    lib/now.wgsl lib/products.wgsl lib/rms.wgsl load/<S>.wgsl quant/<Q>.wgsl
+// uses    lib/now.wgsl rows/<R>.wgsl lib/rms.wgsl load/<S>.wgsl quant/<Q>.wgsl
 // error   1.2e-7 * (sqrt(N_EMBD) + 12) * rms scale * sum_i spread_i |h_i| over both rows of a pair
 // source  Su et al. 2021, arXiv:2104.09864; adjacent pairs = ggml's GGML_ROPE_TYPE_NORMAL
 override N_EMBD: u32;          // row length, elements
@@ -63,7 +63,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
   for (var t = 0u; t < {T}u; t++) {
     let scale = rms_scale(min(t0 + t, now.n_tokens - 1u), work.lane);
     for (var p = 0u; p < {P}u && work.live; p++) {
-      store(t0 + t, work.row + 8u * p, sums[t * {P}u + p] * scale);
+      let at = 2u * (t * {P}u + p);
+      store(t0 + t, work.row + 8u * p, vec2f(sums[at], sums[at + 1u]) * scale);
     }
   }
 }

@@ -1,6 +1,7 @@
 """The two passes as data: what they ask the kernels for."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tiny_gguf import tiny_model
@@ -15,18 +16,18 @@ from pagelm.sources import MemorySource
 from pagelm.weights import matrices_of
 
 
-@pytest.mark.parametrize("pairs", sorted({pairs for _, pairs in NARROW.values()} | {Choice("", 0).pairs}))
+@pytest.mark.parametrize("choice", [*NARROW.values(), Choice("quad", "registers", 64)])
 @pytest.mark.parametrize("share", SHARES)
-def test_every_variant_of_a_model_shaped_as_the_default_one_is_listed(share, pairs):
+def test_every_variant_of_a_model_shaped_as_the_default_one_is_listed(share, choice):
     """What `variants` lists is compiled and compared with numpy: nothing else may run there."""
-    data = tiny_model(quant="Q4_1", n_embd=576, n_head=9, n_head_kv=3, n_layer=1)
+    data = tiny_model(quant="Q4_1", n_vocab=4096, n_embd=576, n_head=9, n_head_kv=3, n_ff=1536, n_layer=1)
     gguf = asyncio.run(read_gguf(MemorySource(data)))
     hp = hparams_from(gguf)
     matrices, _ = matrices_of(hp, gguf, Limits.default())
     ops = baseline(hp, matrices, n_ctx=64)
     for prompt in (True, False):
-        ops += fused(hp, matrices, n_ctx=64, choice=Choice(share, 8, pairs), prompt=prompt)
-    ops += verifying(hp, matrices, n_ctx=64, choice=Choice(share, 8, pairs))
+        ops += fused(hp, matrices, n_ctx=64, choice=replace(choice, share=share), prompt=prompt)
+    ops += verifying(hp, matrices, n_ctx=64, choice=replace(choice, share=share))
     assert {op.variant for op in ops} <= set(variants())
 
 
@@ -35,5 +36,5 @@ def test_a_layer_takes_six_dispatches():
     gguf = asyncio.run(read_gguf(MemorySource(data)))
     hp = hparams_from(gguf)
     matrices, _ = matrices_of(hp, gguf, Limits.default())
-    ops = fused(hp, matrices, n_ctx=64, choice=Choice("quad", 8), prompt=False)
+    ops = fused(hp, matrices, n_ctx=64, choice=Choice("quad", "loop", 8), prompt=False)
     assert len(ops) == 3 * 6 + 3  # embed, output, argmax

@@ -69,16 +69,20 @@ def test_unknown_kernels_and_missing_types_are_named():
         compose(Variant("nope"), {})
     with pytest.raises(ShaderError, match="shaders/embed.wgsl needs a tensor type; allowed: F32, F16"):
         compose(Variant("embed"), {})
-    with pytest.raises(ShaderError, match="shaders/matmul.wgsl needs a way to share; allowed: alone, quad"):
-        compose(Variant("matmul", "F32", tile=TILE), {})
+    with pytest.raises(
+        ShaderError, match="shaders/attention.wgsl needs a way to share; allowed: alone, quad"
+    ):
+        compose(Variant("attention"), {})
     with pytest.raises(ShaderError, match="shaders/share/pair.wgsl does not exist"):
         compose(Variant("attention", share="pair"), {})
-    with pytest.raises(ShaderError, match=r"shaders/lib/products.wgsl:\d+: tile size [PT] was not given"):
+    with pytest.raises(ShaderError, match="matmul.wgsl needs a way over its rows; allowed: loop, registers"):
         compose(Variant("matmul", "F32", "alone"), {})
+    with pytest.raises(ShaderError, match=r"shaders/rows/loop.wgsl:\d+: tile size [PTC] was not given"):
+        compose(Variant("matmul", "F32", "alone", "loop"), {})
 
 
 def test_a_variant_s_name_tells_it_from_all_others():
-    assert Variant("matmul", "Q4_1", "alone", TILE).name == "matmul.q4_1.alone.p4t1"
+    assert Variant("matmul", "Q4_1", "alone", "registers", TILE).name == "matmul.q4_1.alone.registers.p4t1"
     assert RMS_NORM.name == "rms_norm"
     assert len({v.name for v in variants()}) == len(list(variants())) == len(shaders(64))
 
@@ -90,7 +94,7 @@ def test_choices_choose_parts():
     assert [b.name for b in embed.bindings][:3] == ["q", "s", "norm"]
     assert ("shaders/quant/q8_0.wgsl", 10) in embed.lines
     sources = shaders(64)
-    alone, quad = (sources[f"matmul.f32.{share}.p4t1"] for share in ("alone", "quad"))
+    alone, quad = (sources[f"matmul.f32.{share}.registers.p4t1"] for share in ("alone", "quad"))
     assert quad.startswith("enable subgroups;\ndiagnostic(off, subgroup_uniformity);\n")
     assert quad.count("enable ") == quad.count("fn share_sum(") == alone.count("fn share_sum(") == 1
     assert "subgroup" not in alone

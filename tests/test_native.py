@@ -205,13 +205,13 @@ def test_every_activation_can_be_looked_at_after_any_pass(tmp_path, subgroups):
 
 
 @pytest.mark.parametrize("share", ["alone", "quad"])
-@pytest.mark.parametrize("pairs", [1, 2])
-def test_any_choice_of_tiles_gives_the_oracle_s_logits(tmp_path, monkeypatch, share, pairs):
+@pytest.mark.parametrize(("rows", "pairs"), [("registers", 1), ("registers", 2), ("loop", 1), ("loop", 8)])
+def test_any_choice_of_tiles_gives_the_oracle_s_logits(tmp_path, monkeypatch, share, rows, pairs):
     path = tmp_path / "tiny.gguf"
     tiny_model(path, n_vocab=401, quant="F32", n_embd=40, n_head=2, n_head_kv=1, n_ff=50)
 
     async def chosen(gpu):
-        return Choice(share, 8, pairs)
+        return Choice(share, rows, 8, pairs)
 
     async def gpu():
         model = await open_model(path)

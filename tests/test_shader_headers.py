@@ -5,12 +5,12 @@ from importlib.resources import files
 
 import pytest
 
-from pagelm.kernels import SHARES, _parts, _uses, kernel_names, shaders, variants
+from pagelm.kernels import ROWS, SHARES, _parts, _uses, kernel_names, shaders, variants
 from pagelm.quants import QUANTS, SUPPORTED
 
 SHADERS = files("pagelm.shaders")
 FIELDS = ("shapes", "grid", "tile", "uses", "error", "source")
-FOLDERS = ("lib", "load", "quant", "repack", "share")
+FOLDERS = ("lib", "load", "quant", "repack", "rows", "share")
 PARTS = sorted(f"{folder}/{entry.name}" for folder in FOLDERS for entry in SHADERS.joinpath(folder).iterdir())
 KERNELS = [f"{name}.wgsl" for name in kernel_names()]
 BINDING = re.compile(
@@ -98,6 +98,13 @@ def test_share_and_load_parts_hand_out_the_same(share):
     assert f"share/{share}.wgsl" in text(f"load/{share}.wgsl")
 
 
+@pytest.mark.parametrize("rows", ROWS)
+def test_rows_parts_hand_out_the_same(rows):
+    given = "fn products(work: Work, t0: u32, n_tokens: u32) -> array<f32, 2 * {P} * {T}> {"
+    assert given in text(f"rows/{rows}.wgsl")
+    assert "lib/work.wgsl" in text(f"rows/{rows}.wgsl")
+
+
 @pytest.mark.parametrize("quant", SUPPORTED)
 def test_quant_part_hands_out_cells_and_cites_its_layout(quant):
     path = f"quant/{quant.lower()}.wgsl"
@@ -109,7 +116,10 @@ def test_quant_part_hands_out_cells_and_cites_its_layout(quant):
     assert {"q", "s", "uses", "source"} <= {*re.findall(r"^// +(\w+)  +\S", source, re.M)}
     assert re.search(r"^// source +(IEEE|.*/blob/[0-9a-f]{40}/)", source, re.M)
     for given in (
-        "fn unpack(cell: u32) -> Cell {",
+        "struct Words {",
+        "fn words(cell: u32) -> Words {",
+        "fn a{i}(w: Words) -> vec4f {",
+        "fn b{i}(w: Words) -> vec4f {",
         "fn offsets(a: vec4f, b: vec4f) -> vec2f {",
         "fn scaled(sum: f32, dm: vec2f, sums: vec2f) -> f32 {",
         "fn values(a: vec4f, b: vec4f, dm: vec2f) -> Quarter {",

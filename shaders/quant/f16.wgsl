@@ -10,12 +10,21 @@ fn four(low: u32, high: u32) -> vec4f {
   return vec4f(unpack2x16float(low), unpack2x16float(high));
 }
 
-fn unpack(cell: u32) -> Cell {
-  let e = q[4u * cell];
-  let f = q[4u * cell + 1u];
-  let g = q[4u * cell + 2u];
-  let h = q[4u * cell + 3u];
-  return Cell(
-    four(e.x, f.x), four(g.x, h.x), four(e.y, f.y), four(g.y, h.y),
-    four(e.z, f.z), four(g.z, h.z), four(e.w, f.w), four(g.w, h.w), vec2f(0.0));
+struct Words {
+  e0: vec4u, e1: vec4u, e2: vec4u, e3: vec4u, dm: vec2f,
 }
+
+fn words(cell: u32) -> Words {
+  return Words(q[4u * cell], q[4u * cell + 1u], q[4u * cell + 2u], q[4u * cell + 3u], vec2f(0.0));
+}
+
+// repeat i in 0..4
+fn a{i}(w: Words) -> vec4f {
+  return four(w.e0[{i}], w.e1[{i}]);
+}
+
+fn b{i}(w: Words) -> vec4f {
+  return four(w.e2[{i}], w.e3[{i}]);
+}
+
+// end

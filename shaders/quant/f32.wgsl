@@ -6,13 +6,28 @@
 @group(0) @binding(0) var<storage, read>       q: array<vec4u>;
 @group(0) @binding(1) var<storage, read>       s: array<f32>;
 
-fn unpack(cell: u32) -> Cell {
-  // repeat i in 0..8
-  let e{i} = bitcast<vec4f>(q[8u * cell + {i}u]);
+struct Words {
+  // repeat e in 0..8
+  e{e}: vec4f,
   // end
-  return Cell(
-    vec4f(e0.x, e1.x, e2.x, e3.x), vec4f(e4.x, e5.x, e6.x, e7.x),
-    vec4f(e0.y, e1.y, e2.y, e3.y), vec4f(e4.y, e5.y, e6.y, e7.y),
-    vec4f(e0.z, e1.z, e2.z, e3.z), vec4f(e4.z, e5.z, e6.z, e7.z),
-    vec4f(e0.w, e1.w, e2.w, e3.w), vec4f(e4.w, e5.w, e6.w, e7.w), vec2f(0.0));
+  dm: vec2f,
 }
+
+fn words(cell: u32) -> Words {
+  var w: Words;
+  // repeat e in 0..8
+  w.e{e} = bitcast<vec4f>(q[8u * cell + {e}u]);
+  // end
+  return w;
+}
+
+// repeat i in 0..4
+fn a{i}(w: Words) -> vec4f {
+  return vec4f(w.e0[{i}], w.e1[{i}], w.e2[{i}], w.e3[{i}]);
+}
+
+fn b{i}(w: Words) -> vec4f {
+  return vec4f(w.e4[{i}], w.e5[{i}], w.e6[{i}], w.e7[{i}]);
+}
+
+// end

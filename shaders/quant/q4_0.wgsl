@@ -7,11 +7,24 @@
 @group(0) @binding(0) var<storage, read>       q: array<vec4u>;
 @group(0) @binding(1) var<storage, read>       s: array<f32>;
 
-fn unpack(cell: u32) -> Cell {
-  let v = bitcast<vec4i>(q[cell]);
-  return Cell(low(v.x), high(v.x), low(v.y), high(v.y), low(v.z), high(v.z), low(v.w), high(v.w), vec2f(s[cell], 0.0));
+struct Words {
+  v: vec4i, dm: vec2f,
 }
 
+fn words(cell: u32) -> Words {
+  return Words(bitcast<vec4i>(q[cell]), vec2f(s[cell], 0.0));
+}
+
+// repeat i in 0..4
+fn a{i}(w: Words) -> vec4f {
+  return low(w.v[{i}]);
+}
+
+fn b{i}(w: Words) -> vec4f {
+  return high(w.v[{i}]);
+}
+
+// end
 fn offsets(a: vec4f, b: vec4f) -> vec2f {
   return vec2f(-8.0 * (((a.x + a.y) + (a.z + a.w)) + ((b.x + b.y) + b.z)), 0.0);
 }

@@ -15,13 +15,24 @@ fn bytes(word: i32) -> vec4f {
   return vec4f(vec4i(word) & vec4i(0xff, 0xff00, 0xff0000, bitcast<i32>(0xff000000u)));
 }
 
-fn unpack(cell: u32) -> Cell {
-  let v = bitcast<vec4i>(q[2u * cell]);
-  let w = bitcast<vec4i>(q[2u * cell + 1u]);
-  return Cell(
-    bytes(v.x), bytes(w.x), bytes(v.y), bytes(w.y), bytes(v.z), bytes(w.z), bytes(v.w), bytes(w.w), vec2f(s[cell], 0.0));
+struct Words {
+  v: vec4i, w: vec4i, dm: vec2f,
 }
 
+fn words(cell: u32) -> Words {
+  return Words(bitcast<vec4i>(q[2u * cell]), bitcast<vec4i>(q[2u * cell + 1u]), vec2f(s[cell], 0.0));
+}
+
+// repeat i in 0..4
+fn a{i}(w: Words) -> vec4f {
+  return bytes(w.v[{i}]);
+}
+
+fn b{i}(w: Words) -> vec4f {
+  return bytes(w.w[{i}]);
+}
+
+// end
 fn offsets(a: vec4f, b: vec4f) -> vec2f {
   return vec2f(-128.0 * (((a.x + a.y) + a.z) + ((b.x + b.y) + b.z)), 0.0);
 }

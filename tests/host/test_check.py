@@ -195,7 +195,7 @@ def test_names_of_activations_are_those_of_the_forward_passes(tiny):
         hp = hparams_from(gguf)
         matrices, _ = matrices_of(hp, gguf, Limits.default())
         return baseline(hp, matrices, n_ctx=64), fused(
-            hp, matrices, n_ctx=64, choice=Choice("alone", 64), prompt=True
+            hp, matrices, n_ctx=64, choice=Choice("alone", "registers", 64), prompt=True
         )
 
     seen = {}

@@ -5,6 +5,7 @@ Truth is numpy in float64 and, for tensor types, the `gguf` package. Expected va
 
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import gguf
 import numpy as np
@@ -13,8 +14,34 @@ from tiles import tiled
 EPS32 = 2.0**-23  # one ulp of 1.0
 QUANTS = ("F32", "F16", "Q4_0", "Q4_1", "Q8_0")
 SHARERS = {"alone": 1, "quad": 4}
-Tile = tuple[int, int]  # pairs of rows, tokens
-TILES: tuple[Tile, ...] = ((2, 1), (4, 1), (4, 4), (4, 8))
+
+
+class Tile(NamedTuple):
+    """How an invocation of a product kernel goes over its rows, and how many of what it has."""
+
+    pairs: int
+    tokens: int
+    rows: str = "registers"
+    blocks: int = 1
+
+    @property
+    def name(self) -> str:
+        return f"{self.rows}-p{self.pairs}t{self.tokens}"
+
+    @property
+    def sizes(self) -> tuple[tuple[str, int], ...]:
+        sizes = (("P", self.pairs), ("T", self.tokens))
+        return (*sizes, ("C", self.blocks)) if self.rows == "loop" else sizes
+
+
+TILES = (
+    Tile(2, 1),
+    Tile(4, 1),
+    Tile(4, 4),
+    Tile(4, 8),
+    *(Tile(p, 1, "loop", 2) for p in (4, 8, 32)),
+    *(Tile(p, t, "loop") for t in (4, 8) for p in (8, 16, 32)),
+)
 ALL = list(product(QUANTS, SHARERS, TILES))
 
 
@@ -52,10 +79,6 @@ def state(n_past: int, n_tokens: int, tokens: list[int] | None = None) -> np.nda
 
 def f64(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float64)
-
-
-def unrolled(tile: Tile) -> tuple[tuple[str, int], ...]:
-    return (("P", tile[0]), ("T", tile[1]))
 
 
 # ---- matrices ----

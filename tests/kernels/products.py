@@ -21,7 +21,6 @@ from kernels.data import (
     spiky,
     state,
     turned,
-    unrolled,
 )
 
 from pagelm.kernels import Variant
@@ -47,16 +46,17 @@ def product_op(
     n_rows = padded(int(shape["N_ROWS"]))
     return Op(
         kernel,
-        Variant(kernel, w.quant, share, unrolled(tile)),
+        Variant(kernel, w.quant, share, tile.rows, tile.sizes),
         tuple(buffers),
         shape,
-        invocations=n_rows // (2 * tile[0]),
+        invocations=4 * -(-n_rows // (8 * tile.pairs)),
         per_token=per_token,
     )
 
 
-def blocky(quant: str, n_in: int) -> int:
-    """`n_in`, made odd for types without blocks."""
+def blocky(quant: str, n_in: int, tile: Tile) -> int:
+    """`n_in`, made odd for types without blocks, and enough for whole steps of the tile."""
+    n_in = -(-n_in // (32 * tile.blocks)) * 32 * tile.blocks
     return n_in if quant.startswith("Q") else n_in - 13
 
 
@@ -66,13 +66,16 @@ def blocky(quant: str, n_in: int) -> int:
 def matmul_cases() -> list[KernelCase]:
     cases = []
     for quant, share, tile in ALL:
-        shapes = [(67, blocky(quant, 160), 5)]
+        shapes = [(67, blocky(quant, 160, tile), 5)]
         if quant == THOROUGH:
-            shapes += [(1, 32, 1), (5, 64, 3), (64, 96, 4), (257, 64, 2)]
-        if quant == "F16" and share == "alone":
+            shapes += [
+                (n, blocky(quant, k, tile), t)
+                for n, k, t in ((1, 32, 1), (5, 64, 3), (64, 96, 4), (257, 64, 2))
+            ]
+        if quant == "F16" and share == "alone" and tile.blocks == 1:
             shapes += [(9, 50, 3), (6, 1, 2)]
         for n_rows, n_in, n_tokens in shapes:
-            name = f"matmul-{quant.lower()}-{share}-p{tile[0]}t{tile[1]}-{n_rows}x{n_in}x{n_tokens}"
+            name = f"matmul-{quant.lower()}-{share}-{tile.name}-{n_rows}x{n_in}x{n_tokens}"
             r = rng(name)
             w = spiky(r, n_rows, n_in)
             w[0] = 0  # a zero row: zero scale
@@ -81,17 +84,17 @@ def matmul_cases() -> list[KernelCase]:
         name = f"matmul-{quant.lower()}-adversarial"
         r = rng(name)
         w = from_raw(quant, adversarial(quant, r, 16, 64))
-        cases.append(matmul_case(name, w, "alone", (4, 1), r.standard_normal((2, 64)).astype(np.float32)))
+        cases.append(matmul_case(name, w, "alone", Tile(4, 1), r.standard_normal((2, 64)).astype(np.float32)))
     # a slab in the middle of a matrix writes its own rows only; rows that alternate write one of two results;
     # a tensor that starts in the middle of a slab
     r = rng("matmul-part")
     w, x = quantised("Q4_1", r.standard_normal((70, 64))), spiky(r, 2, 64)
-    cases.append(matmul_case("matmul-slab", w[:6], "alone", (4, 1), x, ROW0=32, Y_STRIDE=64))
-    cases.append(matmul_case("matmul-first", w, "quad", (4, 1), x, FIRST=32))
+    cases.append(matmul_case("matmul-slab", w[:6], "alone", Tile(4, 1), x, ROW0=32, Y_STRIDE=64))
+    cases.append(matmul_case("matmul-first", w, "quad", Tile(4, 1), x, FIRST=32))
     for phase in (0, 1):
-        cases.append(matmul_case(f"matmul-phase{phase}", w[:6], "quad", (4, 8), x, STEP=2, PHASE=phase))
+        cases.append(matmul_case(f"matmul-phase{phase}", w[:6], "quad", Tile(4, 8), x, STEP=2, PHASE=phase))
         more = {"STEP": 2, "PHASE": phase, "FIRST": 32, "ROW0": 96, "Y_STRIDE": 70}
-        cases.append(matmul_case(f"matmul-phase{phase}-first", w, "alone", (4, 1), x, **more))
+        cases.append(matmul_case(f"matmul-phase{phase}-first", w, "alone", Tile(4, 1), x, **more))
     return cases
 
 
@@ -118,7 +121,7 @@ class Normed:
 
     def __init__(self, r: np.random.Generator, n_tokens: int, n_in: int, share: str, tile: Tile) -> None:
         self.h = spiky(r, n_tokens, n_in)
-        n_partials = padded(n_in) // (2 * tile[0] * SHARERS[share])
+        n_partials = padded(n_in) // (2 * min(tile.pairs, 4) * SHARERS[share])
         self.partials = (9 * n_in / n_partials * r.random((n_tokens, n_partials))).astype(np.float32)
         if n_tokens > 1:
             self.h[1] = self.partials[1] = 0
@@ -135,16 +138,18 @@ class Normed:
 def qkv_cases() -> list[KernelCase]:
     cases = []
     for quant, share, tile in ALL:
-        name = f"qkv-{quant.lower()}-{share}-p{tile[0]}t{tile[1]}"
-        cases.append(qkv_case(name + "-3/1x20", quant, share, tile, (3, 1, 20), blocky(quant, 96)))
+        name = f"qkv-{quant.lower()}-{share}-{tile.name}"
+        cases.append(qkv_case(name + "-3/1x20", quant, share, tile, (3, 1, 20), blocky(quant, 96, tile)))
         if quant == THOROUGH:
             # the last token is past the context: not stored
             cases.append(qkv_case(name + "-9/3x64", quant, share, tile, (9, 3, 64), 64, n_past=12))
             # a second matrix of the group
-            cases.append(qkv_case(name + "-4/2x4", quant, share, tile, (4, 2, 4), 32, row0=32))
+            cases.append(
+                qkv_case(name + "-4/2x4", quant, share, tile, (4, 2, 4), blocky(quant, 32, tile), row0=32)
+            )
     for row0, end in ((0, 32), (32, 96), (96, None)):
         name = f"qkv-slab{row0}"
-        cases.append(qkv_case(name, "Q8_0", "quad", (4, 8), (3, 1, 20), 32, row0=row0, end=end))
+        cases.append(qkv_case(name, "Q8_0", "quad", Tile(4, 8), (3, 1, 20), 32, row0=row0, end=end))
     return cases
 
 
@@ -214,11 +219,11 @@ def qkv_case(
 def gate_up_cases() -> list[KernelCase]:
     cases = []
     for quant, share, tile in ALL:
-        name = f"gate_up-{quant.lower()}-{share}-p{tile[0]}t{tile[1]}"
-        cases.append(gate_up_case(name + "-34", quant, share, tile, 34, blocky(quant, 64)))
+        name = f"gate_up-{quant.lower()}-{share}-{tile.name}"
+        cases.append(gate_up_case(name + "-34", quant, share, tile, 34, blocky(quant, 64, tile)))
         if quant == THOROUGH:
-            cases.append(gate_up_case(name + "-129", quant, share, tile, 129, 32))
-    cases.append(gate_up_case("gate_up-slab", "Q4_0", "quad", (4, 8), 50, 64, row0=32, end=96))
+            cases.append(gate_up_case(name + "-129", quant, share, tile, 129, blocky(quant, 32, tile)))
+    cases.append(gate_up_case("gate_up-slab", "Q4_0", "quad", Tile(4, 8), 50, 64, row0=32, end=96))
     return cases
 
 
@@ -236,9 +241,8 @@ def gate_up_case(
     r = rng(name)
     norm = Normed(r, n_tokens, n_in, share, tile)
     w = spiky(r, padded(2 * n_ff), n_in)
-    gates = (norm.h[0] @ w[: 2 * n_ff : 2].T * norm.scale[0]).astype(np.float32)
     for i, gate in enumerate((88, -88, -200, 300, 0), 16):
-        w[2 * i] *= gate / gates[i]
+        w[2 * i] = gate / norm.scale[0] * norm.h[0] / (f64(norm.h[0]) ** 2).sum()
     whole = quantised(quant, w)
     assert np.isfinite(whole.values).all()
     y, allowed = norm.products(whole)
@@ -281,14 +285,16 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 def project_cases() -> list[KernelCase]:
     cases = []
     for quant, share, tile in ALL:
-        name = f"project-{quant.lower()}-{share}-p{tile[0]}t{tile[1]}"
-        cases.append(project_case(name + "-50", quant, share, tile, 50, blocky(quant, 96)))
+        name = f"project-{quant.lower()}-{share}-{tile.name}"
+        cases.append(project_case(name + "-50", quant, share, tile, 50, blocky(quant, 96, tile)))
         if quant == THOROUGH:
-            cases.append(project_case(name + "-260", quant, share, tile, 260, 32))
+            cases.append(project_case(name + "-260", quant, share, tile, 260, blocky(quant, 32, tile)))
     for share in SHARERS:
-        cases.append(project_case(f"project-{share}-halves", "Q8_0", share, (4, 4), 100, 64, pairs=2))
-        cases.append(project_case(f"project-{share}-slab", "Q8_0", share, (4, 8), 100, 64, row0=32, end=64))
-        cases.append(project_case(f"project-{share}-rest", "Q8_0", share, (4, 1), 100, 64, row0=64))
+        cases.append(project_case(f"project-{share}-halves", "Q8_0", share, Tile(4, 4), 100, 64, pairs=2))
+        cases.append(
+            project_case(f"project-{share}-slab", "Q8_0", share, Tile(4, 8), 100, 64, row0=32, end=64)
+        )
+        cases.append(project_case(f"project-{share}-rest", "Q8_0", share, Tile(4, 1), 100, 64, row0=64))
     return cases
 
 
@@ -303,8 +309,8 @@ def project_case(
     end: int | None = None,
     pairs: int | None = None,
 ) -> KernelCase:
-    """`pairs` of rows to a partial sum, all of an invocation's unless given."""
-    n_tokens, end, stride, pairs = 5, end or n_out, padded(n_out), pairs or tile[0]
+    """`pairs` of rows to a partial sum, an invocation's or 4 unless given."""
+    n_tokens, end, stride, pairs = 5, end or n_out, padded(n_out), pairs or min(tile.pairs, 4)
     n_partials = stride // (2 * pairs * SHARERS[share])
     r = rng(name)
     whole = quantised(quant, spiky(r, stride, n_in))

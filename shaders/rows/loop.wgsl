@@ -1,0 +1,51 @@
+// loop: the products of an invocation's rows with T rows of x, one row after another, C blocks at a time. The loop
+// is short machine code with its sums in memory: right where code that does not fit the instruction cache costs more
+// than they do. The loops end with their condition: where lanes are masked, one that starts with it runs once more
+// for nothing.
+// uses    lib/work.wgsl
+// Sums of row r of the invocation (row r % 2 of pair r / 2) and token t0 + t at t * 2 P + r.
+fn products(work: Work, t0: u32, n_tokens: u32) -> array<f32, 2 * {P} * {T}> {
+  // repeat t in 0..T
+  let at{t} = min(t0 + {t}u, n_tokens - 1u) * (X_STRIDE / 4u);
+  // end
+  var sums: array<f32, 2 * {P} * {T}>;
+  var block = 0u;
+  loop {
+    // repeat c in 0..C
+    // repeat t in 0..T
+    let z{c}_{t} = activations(at{t} + 8u * (block + {c}u), work.lane);
+    // end
+    // end
+    var cell = first_cell(work) + 32u * block;
+    var r = 0u;
+    loop {
+      // repeat c in 0..C
+      let w{c} = words(cell + 32u * {c}u);
+      // repeat i in 0..4
+      let a{c}_{i} = a{i}(w{c});
+      let b{c}_{i} = b{i}(w{c});
+      // repeat t in 0..T
+      let s{c}_{i}_{t} = dot(a{c}_{i}, z{c}_{t}.a{i}) + dot(b{c}_{i}, z{c}_{t}.b{i});
+      // end
+      // end
+      // end
+      // repeat t in 0..T
+      var sum{t} = sums[{t}u * (2u * {P}u) + r];
+      // repeat c in 0..C
+      sum{t} += scaled((s{c}_0_{t} + s{c}_1_{t}) + (s{c}_2_{t} + s{c}_3_{t}), w{c}.dm, z{c}_{t}.sums);
+      // end
+      sums[{t}u * (2u * {P}u) + r] = sum{t};
+      // end
+      continuing {
+        r++;
+        cell += select(4u, N_BLOCKS * 32u - 28u, (r & 7u) == 0u);  // the next row of this tile, or of the next one
+        break if r >= 2u * {P}u;
+      }
+    }
+    continuing {
+      block += {C}u;
+      break if block >= N_BLOCKS;
+    }
+  }
+  return sums;
+}
