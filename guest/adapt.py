@@ -11,8 +11,8 @@ from .kernels import Variant, compose
 class Choice:
     """What differs from adapter to adapter in the kernels without barriers.
 
-    `share` is "quad" or "alone" (shaders/share), `rows` "loop" or "registers" (shaders/rows), `pairs` the most
-    pairs of rows that an invocation computes: more of them save loads of activations and leave fewer
+    `share` is "quad" or "alone" (shaders/share), `rows` "loop" or "registers" (shaders/rows), `pairs` the
+    most pairs of rows that an invocation computes: more of them save loads of activations and leave fewer
     invocations, of which a matrix gets `invocations` at least where it has the rows.
     """
 
@@ -23,8 +23,10 @@ class Choice:
     invocations: int = 0
 
     def pairs_of(self, n_rows: int, tokens: int = 1, most: int = 32) -> int:
-        """Pairs of rows per invocation for a matrix of `n_rows` rows: a power of two. A prompt has several times
-        the invocations."""
+        """Pairs of rows per invocation for a matrix of `n_rows` rows: a power of two.
+
+        A prompt has several times the invocations.
+        """
         pairs, wanted = min(self.pairs, most), self.invocations // min(tokens, 2)
         while pairs > 1 and n_rows < 2 * pairs * wanted:
             pairs //= 2

@@ -70,8 +70,10 @@ def _shape(matrix: Matrix) -> dict[str, float]:
 
 
 def _rows(kernel: str, matrix: Matrix, choice: Choice, pairs: int, tokens: int) -> Variant:
-    """A kernel that multiplies with this matrix. Two blocks at a time pay for one token; for more of them they
-    double the time to compile."""
+    """A kernel that multiplies with this matrix.
+
+    Two blocks at a time pay for one token; for more tokens they double the time to compile.
+    """
     tile = {"P": pairs, "T": tokens}
     if choice.rows == "loop":
         tile["C"] = 1 if tokens > 1 or matrix.n_blocks % 2 else 2

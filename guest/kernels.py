@@ -7,8 +7,8 @@ others. The one liberty taken with the text is the expander, for kernels that mu
     sum{t} += dot(q, x{t});      with {t} replaced by the number. T is a number or a tile size given
     // end                       by the caller; {T} anywhere is that size. Blocks nest. Nothing else.
 
-Three letters in `uses` stand for a choice of the caller: <Q> the tensor type, <S> how invocations share what they
-load, <R> how one goes over its rows.
+Three letters in `uses` stand for a choice of the caller: <Q> the tensor type, <S> how invocations share
+what they load, <R> how one goes over its rows.
 
 Every composed line remembers its file and line, so that a compiler's message names the real place.
 """
@@ -184,7 +184,7 @@ def compose(
 
 SHARES = ("alone", "quad")  # no feature needed; subgroups
 ROWS = ("loop", "registers")  # sums in memory, any number of rows; sums in registers, few rows
-# What the default model's programs may ask for: one token at a time, one and its guesses, and pieces of a prompt.
+# What the default model's programs may ask for: one token at a time, one and its guesses, pieces of a prompt.
 TILES = {  # pairs of rows, tokens, blocks at a time
     "loop": (
         *({"P": p, "T": 1, "C": 2} for p in (4, 8, 32)),

@@ -15,8 +15,8 @@ def _rows_times_tokens(variant: Variant) -> int:
     return 2 * tile.get("P", 1) * tile.get("T", 1)
 
 
-# Mesa unrolls loops whose length it knows: over many rows and eight tokens that takes up to a minute a kernel.
-# The browser, whose software adapter these are for, runs them all.
+# Mesa unrolls loops whose length it knows: over many rows and tokens that takes up to a minute a kernel. The
+# browser, whose software adapter these are for, runs them all.
 NATIVE = [
     case
     for case in CASES
