@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from .device import Gpu, Step
 from .kernels import Variant, compose
 
+MAX_PAIRS = 32  # pairs of rows of an invocation, whatever is chosen
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -22,7 +24,7 @@ class Choice:
     pairs: int = 4
     invocations: int = 0
 
-    def pairs_of(self, n_rows: int, tokens: int = 1, most: int = 32) -> int:
+    def pairs_of(self, n_rows: int, tokens: int = 1, most: int = MAX_PAIRS) -> int:
         """Pairs of rows per invocation for a matrix of `n_rows` rows: a power of two.
 
         A prompt has several times the invocations.
@@ -36,7 +38,7 @@ class Choice:
 # Measured. A software adapter runs a workgroup on one core and a quad or two in its vector registers: many
 # small workgroups keep all cores at work. SwiftShader's machine code is long, and slow past the cache for it.
 NARROW = {
-    "swiftshader": Choice("quad", "loop", 4, pairs=32, invocations=48),
+    "swiftshader": Choice("quad", "loop", 4, pairs=MAX_PAIRS, invocations=48),
     "llvmpipe": Choice("quad", "registers", 8, pairs=4),
     "lavapipe": Choice("quad", "registers", 8, pairs=4),
 }

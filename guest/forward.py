@@ -9,7 +9,7 @@ operation for people; one that does several has the label of the last.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from .adapt import Choice
+from .adapt import MAX_PAIRS, Choice
 from .hparams import HParams
 from .kernels import Variant
 from .kv_cache import cache_name
@@ -72,11 +72,12 @@ def _shape(matrix: Matrix) -> dict[str, float]:
 def _rows(kernel: str, matrix: Matrix, choice: Choice, pairs: int, tokens: int) -> Variant:
     """A kernel that multiplies with this matrix.
 
-    Two blocks at a time pay for one token; for more tokens they double the time to compile.
+    Two blocks at a time always pay for one token; for more tokens they double the time to compile, and pay
+    for the matrices that have many rows.
     """
     tile = {"P": pairs, "T": tokens}
     if choice.rows == "loop":
-        tile["C"] = 1 if tokens > 1 or matrix.n_blocks % 2 else 2
+        tile["C"] = 2 if (tokens == 1 or pairs == MAX_PAIRS) and matrix.n_blocks % 2 == 0 else 1
     return Variant(kernel, matrix.quant.name, choice.share, choice.rows, tuple(tile.items()))
 
 

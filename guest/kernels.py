@@ -188,7 +188,7 @@ ROWS = ("loop", "registers")  # sums in memory, any number of rows; sums in regi
 TILES = {  # pairs of rows, tokens, blocks at a time
     "loop": (
         *({"P": p, "T": 1, "C": 2} for p in (4, 8, 32)),
-        *({"P": p, "T": t, "C": 1} for t in (4, 8) for p in (8, 16, 32)),
+        *({"P": p, "T": t, "C": 1 + p // 32} for t in (4, 8) for p in (8, 16, 32)),
     ),
     "registers": ({"P": 2, "T": 1}, {"P": 4, "T": 1}, {"P": 4, "T": 4}, {"P": 4, "T": 8}),
 }

@@ -40,7 +40,7 @@ TILES = (
     Tile(4, 4),
     Tile(4, 8),
     *(Tile(p, 1, "loop", 2) for p in (4, 8, 32)),
-    *(Tile(p, t, "loop") for t in (4, 8) for p in (8, 16, 32)),
+    *(Tile(p, t, "loop", 1 + p // 32) for t in (4, 8) for p in (8, 16, 32)),
 )
 ALL = list(product(QUANTS, SHARERS, TILES))
 
