@@ -22,7 +22,7 @@ pytestmark = pytest.mark.gpu
 
 def run(shape=TINY, **options):
     said = []
-    report = asyncio.run(benchmark.bench_gpu([shape], **{"budget_s": 40, "say": said.append} | options))
+    report = asyncio.run(benchmark.bench_gpu([shape], **{"budget_s": 120, "say": said.append} | options))
     return report, report["shapes"][0], "\n".join(said)
 
 
