@@ -43,8 +43,8 @@ async def load(
     `n_ctx`: tokens of context; by default the model's own, at most 2048.
     `memory_budget`: bytes of GPU memory the model may take; refused before the first upload if it needs more.
     A `gpu` that is given has its own.
-    `tune`: how kernels are chosen: "cached" measures what runs fastest here, at most about a second, the first
-    time that such a model meets this adapter; "force" measures again; "off" goes by the adapter's name.
+    `tune`: how kernels are chosen: "cached" measures what runs fastest here, for about a second at most, the
+    first time that such a model meets this adapter; "force" measures again; "off" goes by the adapter's name.
     `Model.tuning` says what was chosen and why.
     `on_progress` is called with a `Progress` as bytes arrive and kernels compile.
 

@@ -77,7 +77,9 @@ def candidates(gpu: Gpu, named: Choice) -> list[Choice]:
         found += [Choice(share, "registers", size, pairs) for share, pairs in (("quad", 2), ("alone", 4))]
     else:
         sizes = {gpu.limits.workgroup_size(most): None for most in (64, 128, 32)}
-        found += [Choice(s, "registers", size, pairs) for pairs in (4, 2, 1) for size in sizes for s in shares]
+        found += [
+            Choice(s, "registers", size, pairs) for pairs in (4, 2, 1) for size in sizes for s in shares
+        ]
     plain = plainest(gpu)
     return [c for c in dict.fromkeys(found) if c != plain and c.share in shares] + [plain]
 

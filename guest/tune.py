@@ -28,7 +28,7 @@ from .weights import TILE_ROWS, Matrices, Matrix, Section, Slab, padded
 
 MODES = ("off", "cached", "force")
 LIMIT_S = 1.2  # then the best so far has to do
-COMPILE_S = 0.6  # no candidate begins to compile after it
+COMPILE_S = 0.6  # no candidate begins to compile or is tried after it
 BATCH_S = 0.012  # that a batch of dispatches takes at least, so that its ends do not count
 MAX_BATCH = 1024  # dispatches; also their number where a clock stands still
 ROUNDS = 3  # batches of every candidate that is still in the race; the best of them counts
@@ -37,6 +37,7 @@ TIE = 1.03  # times the best: as good, and the candidate that is listed first is
 MAX_REL = 1e-5  # of the largest result, as everywhere: f32 against f32
 MAX_ROWS = 4096
 MAX_BYTES = 8 << 20  # of the matrix that is measured
+OUT_OF_TIME = "not timed: no time left"
 PERIOD = 65521  # words after which random data repeats: a prime, so that no two tiles are the same
 
 
@@ -118,7 +119,7 @@ class Tuner:
             return Tuning(named, "name", f"{e}: by the adapter's name", seconds)
         chosen = next(row for row in rows if row.verdict == "chosen")
         tuning = Tuning(chosen.choice, "measured", _because(rows), self._clock() - start, tuple(rows))
-        if self._store is not None:
+        if self._store is not None and chosen.ms is not None:
             await self._store.set(key, json.dumps(tuning.as_dict()))
         return tuning
 
@@ -158,7 +159,11 @@ def _read(text: str | None, allowed: Sequence[Choice]) -> Tuning | None:
 def _because(rows: Sequence[Row]) -> str:
     """Why the chosen one was, in a line."""
     chosen = next(row for row in rows if row.verdict == "chosen")
-    timed = sorted((row for row in rows if row is not chosen and row.ms is not None), key=lambda row: row.ms or 0)
+    if chosen.ms is None:
+        return f"the first of the list that is right: there was no time to time any within {LIMIT_S:g} s"
+    timed = sorted(
+        (row for row in rows if row is not chosen and row.ms is not None), key=lambda row: row.ms or 0
+    )
     if not timed:
         return "the only one that is right and was timed"
     ratio = (timed[0].ms or 0) / (chosen.ms or math.inf)
@@ -205,7 +210,10 @@ class _Race:
         self._buffers: dict[str, Buffer] = {}
 
     async def run(self) -> list[Row]:
-        """A row for each candidate in order, one of them "chosen". Raises: _Unmeasurable, DeviceError, Cancelled."""
+        """A row for each candidate in order, one of them "chosen".
+
+        Raises: _Unmeasurable, DeviceError, Cancelled.
+        """
         try:
             self._place()
             await self._compile_all()
@@ -258,7 +266,7 @@ class _Race:
                 if task.done():
                     task.result()
                 else:
-                    runner.verdict = "not tried: it took too long to compile"
+                    runner.verdict = "not timed: it took too long to compile"
         finally:
             for task in coming.values():
                 task.cancel()
@@ -266,7 +274,7 @@ class _Race:
 
     async def _compile(self, runner: _Runner) -> None:
         if self._past > COMPILE_S and runner is not self._runners[-1]:  # some devices compile one by one
-            runner.verdict = "not tried: no time left"
+            runner.verdict = OUT_OF_TIME
             return
         gpu, wg = self._gpu, runner.choice.workgroup_size
         try:
@@ -296,13 +304,18 @@ class _Race:
         for runner in others:
             if runner.step is None:
                 continue
+            if self._past > COMPILE_S:  # some drivers compile at the first dispatch
+                runner.verdict = OUT_OF_TIME
+                continue
             self._cancel.check("choosing the kernels")
             got = await self._result(runner)
             if got == want:
                 continue
             off = max((abs(a - b) if math.isfinite(a) else math.inf for a, b in zip(got, want, strict=True)))
             if off > MAX_REL * largest:
-                runner.verdict = f"wrong: off by {off / largest:.1e} of the largest result (allowed {MAX_REL:g})"
+                runner.verdict = (
+                    f"wrong: off by {off / largest:.1e} of the largest result (allowed {MAX_REL:g})"
+                )
 
     async def _result(self, runner: _Runner) -> "array[float]":
         """y of one dispatch, which is the one that warms up."""
@@ -312,7 +325,7 @@ class _Race:
         return array("f", await gpu.read(y, 0, 4 * self._n_rows))
 
     async def _time(self) -> None:
-        """Batches in turns. A candidate leaves the race where it is clearly slower; all do when time is up."""
+        """Batches in turns. A candidate leaves the race where it is clearly slower, all when time is up."""
         running = [runner for runner in self._runners if not runner.verdict]
         for runner in running:
             await self._fit(runner)
@@ -335,6 +348,7 @@ class _Race:
                 break
             wanted = math.ceil(runner.count * BATCH_S / took) if took > 0 else MAX_BATCH
             runner.count = min(wanted, 16 * runner.count, MAX_BATCH)
+            assert runner.step is not None
             runner.recording = self._gpu.record([runner.step] * runner.count)
         self._step()
 
@@ -353,21 +367,15 @@ class _Race:
         return (on_gpu if 0 < on_gpu <= took else took) / runner.count
 
     def _judged(self) -> list[Row]:
-        """The verdicts. Raises: _Unmeasurable when time was up before anything was timed."""
-        timed = [runner for runner in self._runners if runner.best < math.inf]
-        if not timed:
-            raise _Unmeasurable(f"nothing was timed within {LIMIT_S:g} s")
-        best = min(runner.best for runner in timed)
-        chosen = next(runner for runner in timed if runner.best <= TIE * best)
-        for runner in self._runners:
-            if runner is chosen:
-                runner.verdict = "chosen"
-            elif runner in timed:
-                runner.verdict = "slower"
-            else:
-                runner.verdict = runner.verdict or "not timed: no time left"
+        """The verdicts. Where there was no time to time any, the first that is right is chosen."""
+        best = min(runner.best for runner in self._runners)
+        right = [runner for runner in self._runners if not runner.verdict]  # so is the last, at least
+        chosen = next(runner for runner in right if runner.best <= TIE * best)
+        for runner in right:
+            timed = runner.best < math.inf
+            runner.verdict = "chosen" if runner is chosen else "slower" if timed else OUT_OF_TIME
         return [
-            Row(runner.choice, 1e3 * runner.best if runner in timed else None, runner.verdict)
+            Row(runner.choice, 1e3 * runner.best if runner.best < math.inf else None, runner.verdict)
             for runner in self._runners
         ]
 

@@ -24,7 +24,7 @@ async def open_gpu(**options: Any) -> Gpu:
 
 
 def open_store() -> Store:
-    """What is kept from run to run: the browser's Cache API in Pyodide, a file in the cache folder elsewhere."""
+    """Kept from run to run: the browser's Cache API in Pyodide, a file in the cache folder elsewhere."""
     if _IN_BROWSER:
         from .browser_store import BrowserStore
 
