@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from .device import Gpu, Step
 from .kernels import Variant, compose
 
+PROMPT_PAIRS = 4  # at least; as many as sums in registers allow
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -33,9 +35,10 @@ class Choice:
     def pairs_of(self, n_rows: int, tokens: int = 1, most: int = 32) -> int:
         """Pairs of rows per invocation for a matrix of `n_rows` rows: a power of two.
 
-        A prompt has several times the invocations.
+        A prompt has several times the invocations: it can do with PROMPT_PAIRS, whatever is best for a token.
         """
-        pairs, wanted = min(self.pairs, most), self.invocations // min(tokens, 2)
+        pairs = min(self.pairs if tokens == 1 else max(self.pairs, PROMPT_PAIRS), most)
+        wanted = self.invocations // min(tokens, 2)
         while pairs > 1 and n_rows < 2 * pairs * wanted:
             pairs //= 2
         return pairs

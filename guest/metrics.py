@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`done` of `total` in a phase: bytes of "header", "weights", counts of "tuning", "kernels", "profile"."""
+    """`done` of `total` in a phase: bytes of "header" or "weights", or counts of what it names."""
 
     phase: str
     done: int

@@ -343,6 +343,13 @@ def test_load_refuses_another_way_to_tune():
         run(pagelm.load(TINY, gpu=FakeGpu(), tune="often"))
 
 
+def test_prompts_keep_their_pairs_whatever_is_best_for_a_token():
+    for pairs in (1, 2, 4):
+        choice = Choice("quad", "registers", 64, pairs)
+        assert [choice.pairs_of(4096, tokens) for tokens in (1, 4, 8)] == [pairs, 4, 4]
+    assert Choice("quad", "loop", 4, 32, 48).pairs_of(4096, 8) == 32
+
+
 # ---- the store of the desktop ----
 
 
