@@ -29,8 +29,9 @@ class Choice:
 
     @property
     def name(self) -> str:
-        """For people: `quad.loop.wg4.p32`."""
-        return f"{self.share}.{self.rows}.wg{self.workgroup_size}.p{self.pairs}"
+        """All of it in a word: `quad.loop.wg4.p32.i48`, `quad.registers.wg64.p4`."""
+        least = f".i{self.invocations}" if self.invocations else ""
+        return f"{self.share}.{self.rows}.wg{self.workgroup_size}.p{self.pairs}{least}"
 
     def pairs_of(self, n_rows: int, tokens: int = 1, most: int = 32) -> int:
         """Pairs of rows per invocation for a matrix of `n_rows` rows: a power of two.

@@ -82,9 +82,10 @@ class Lm(Protocol):
     async def close(self) -> None: ...
 
 
-def kernels_of(lm: Lm) -> dict[str, Any] | None:
-    """For reports: the kernels that a device runs, and where the choice came from; None without a GPU."""
-    return lm.tuning and {name: lm.tuning[name] for name in ("name", "choice", "source")}
+def kernels_of(lm: Lm) -> dict[str, str | None]:
+    """For reports: the kernels that a device runs, and where the choice came from; Nones without a GPU."""
+    found = lm.tuning or {}
+    return {name: found.get(name) for name in ("name", "source")}
 
 
 # device -> module, class, the package it cannot do without, and the extra that brings it

@@ -305,8 +305,8 @@ def test_swiftshader_is_offered_loops():
     gpu.adapter, gpu.subgroup_size = SOFTWARE["swiftshader"]
     found = candidates(gpu, Choice("quad", "loop", 4, 32, 48))
     assert [c.name for c in found] == [
-        "quad.loop.wg4.p32",
-        "alone.loop.wg4.p32",
+        "quad.loop.wg4.p32.i48",
+        "alone.loop.wg4.p32.i48",
         "quad.registers.wg4.p2",
         "alone.registers.wg64.p1",
     ]
