@@ -20,6 +20,7 @@ from .kernels import shaders
 from .loading import load_model
 from .metrics import Progress
 from .prompt import is_integer
+from .tune import Tuner
 
 __version__ = "0.1.0"
 __all__ = ["Cancel", "Generation", "Limits", "Model", "PagelmError", "Progress", "load", "shaders"]
@@ -31,6 +32,7 @@ async def load(
     gpu: Gpu | None = None,
     n_ctx: int | None = None,
     memory_budget: int | None = None,
+    tune: str = "cached",
     on_progress: Callable[[Progress], None] | None = None,
     cancel: Cancel | None = None,
 ) -> Model:
@@ -41,11 +43,14 @@ async def load(
     `n_ctx`: tokens of context; by default the model's own, at most 2048.
     `memory_budget`: bytes of GPU memory the model may take; refused before the first upload if it needs more.
     A `gpu` that is given has its own.
+    `tune`: how kernels are chosen: "cached" measures what runs fastest here, for about a second at most, the
+    first time that such a model meets this adapter; "force" measures again; "off" goes by the adapter's name.
+    `Model.tuning` says what was chosen and why.
     `on_progress` is called with a `Progress` as bytes arrive and kernels compile.
 
     Raises: PagelmError subclasses that name what was found and what to do.
     """
-    from .device.default import open_gpu, open_source
+    from .device.default import open_gpu, open_source, open_store
 
     if memory_budget is not None:
         if not is_integer(memory_budget) or memory_budget < 1:
@@ -54,11 +59,14 @@ async def load(
             raise PagelmError(
                 "memory_budget and gpu exclude each other: give the budget to the device's open()"
             )
+    tuner = Tuner(tune, open_store(), version=__version__)
     opened = await open_source(source)
     try:
         device = gpu if gpu is not None else await open_gpu(memory_budget=memory_budget)
         try:
-            model = await load_model(device, opened, n_ctx=n_ctx, on_progress=on_progress, cancel=cancel)
+            model = await load_model(
+                device, opened, n_ctx=n_ctx, on_progress=on_progress, cancel=cancel, tuner=tuner
+            )
             model.owns_gpu = gpu is None
             return model
         except BaseException:

@@ -1,4 +1,7 @@
-"""Which kernels an adapter gets: how invocations share what they load, and how wide a workgroup is."""
+"""Which kernels an adapter may get: how invocations share what they load, and how wide a workgroup is.
+
+`choose` knows by name; tune.py measures `candidates`, in which names are no more than hints.
+"""
 
 from array import array
 from dataclasses import dataclass, replace
@@ -7,6 +10,7 @@ from .device import Gpu, Step
 from .kernels import Variant, compose
 
 MAX_PAIRS = 32  # pairs of rows of an invocation, whatever is chosen
+PROMPT_PAIRS = 4  # at least; as many as sums in registers allow
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +28,19 @@ class Choice:
     pairs: int = 4
     invocations: int = 0
 
+    @property
+    def name(self) -> str:
+        """All of it in a word: `quad.loop.wg4.p32.i48`, `quad.registers.wg64.p4`."""
+        least = f".i{self.invocations}" if self.invocations else ""
+        return f"{self.share}.{self.rows}.wg{self.workgroup_size}.p{self.pairs}{least}"
+
     def pairs_of(self, n_rows: int, tokens: int = 1, most: int = MAX_PAIRS) -> int:
         """Pairs of rows per invocation for a matrix of `n_rows` rows: a power of two.
 
-        A prompt has several times the invocations.
+        A prompt has several times the invocations: it can do with PROMPT_PAIRS, whatever is best for a token.
         """
-        pairs, wanted = min(self.pairs, most), self.invocations // min(tokens, 2)
+        pairs = min(self.pairs if tokens == 1 else max(self.pairs, PROMPT_PAIRS), most)
+        wanted = self.invocations // min(tokens, 2)
         while pairs > 1 and n_rows < 2 * pairs * wanted:
             pairs //= 2
         return pairs
@@ -42,6 +53,45 @@ NARROW = {
     "llvmpipe": Choice("quad", "registers", 8, pairs=4),
     "lavapipe": Choice("quad", "registers", 8, pairs=4),
 }
+SWIFTSHADER_LANES = 4  # of its subgroups; an adapter of this name that has more is lavapipe
+MESA = ("llvmpipe", "lavapipe")
+
+
+def software(gpu: Gpu) -> str:
+    """The name in NARROW that the adapter answers to, or an empty string."""
+    adapter = gpu.adapter
+    info = f"{adapter.architecture} {adapter.device} {adapter.vendor} {adapter.description}".lower()
+    found = next((name for name in NARROW if name in info), "")
+    if found == "swiftshader" and gpu.subgroup_size > SWIFTSHADER_LANES:
+        return "lavapipe"
+    return found
+
+
+def candidates(gpu: Gpu, named: Choice) -> list[Choice]:
+    """What is worth measuring, the likeliest first, the plainest form last; all within the adapter's limits.
+
+    `named` is what `choose` gave: where quads are not what kernels take them for, it has none, and then no
+    candidate has.
+    """
+    found = [named]
+    name, size = software(gpu), named.workgroup_size
+    shares = ("quad", "alone") if named.share == "quad" else ("alone",)
+    if name == "swiftshader":
+        found += [replace(named, share="alone"), Choice("quad", "registers", size, pairs=2)]
+    elif name in MESA:  # which unrolls what rows="loop" has in its loop, and compiles it for a minute
+        found += [Choice(share, "registers", size, pairs) for share, pairs in (("quad", 2), ("alone", 4))]
+    else:
+        sizes = {gpu.limits.workgroup_size(most): None for most in (64, 128, 32)}
+        found += [
+            Choice(s, "registers", size, pairs) for pairs in (4, 2, 1) for size in sizes for s in shares
+        ]
+    plain = plainest(gpu)
+    return [c for c in dict.fromkeys(found) if c != plain and c.share in shares] + [plain]
+
+
+def plainest(gpu: Gpu) -> Choice:
+    """What every adapter can run, in the least code: what the others' results are held to."""
+    return Choice("alone", "registers", gpu.limits.workgroup_size(), pairs=1)
 
 
 async def choose(gpu: Gpu) -> Choice:
@@ -51,10 +101,8 @@ async def choose(gpu: Gpu) -> Choice:
     """
     size = gpu.limits.workgroup_size()
     choice = Choice("quad", "registers", size)
-    info = f"{gpu.adapter.architecture} {gpu.adapter.device} {gpu.adapter.vendor}".lower()
-    for name, narrow in NARROW.items():
-        if name in info:
-            choice = replace(narrow, workgroup_size=min(size, narrow.workgroup_size))
+    if narrow := NARROW.get(software(gpu)):
+        choice = replace(narrow, workgroup_size=min(size, narrow.workgroup_size))
     size = choice.workgroup_size
     quads = gpu.subgroups and size >= 4 and await _quads_work(gpu, size)
     return choice if quads else replace(choice, share="alone")

@@ -25,6 +25,7 @@ from .metrics import Stats, Timing
 from .program import Op, Pipelines, Program, kv_bucket
 from .prompt import checked_ids, is_integer, prompt_ids
 from .tokenizer import Tokenizer
+from .tune import Tuning
 from .verify import Verifier
 from .weights import MemoryPlan
 
@@ -38,6 +39,7 @@ class Model:
     """A model in GPU memory, its tokenizer and its cache. Made by `pagelm.load`."""
 
     tokenizer: Tokenizer
+    tuning: Tuning  # which kernels it runs, and why
 
     def __init__(self, gpu: Gpu, gguf: Gguf, hp: HParams, plan: MemoryPlan) -> None:
         self.gguf = gguf

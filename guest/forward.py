@@ -167,6 +167,11 @@ def _matmul(
                 )
 
 
+def plain_product(matrix: Matrix, choice: Choice) -> Op:
+    """y = x W^T for one token, W of a single tensor and slab: the least that shows what a choice is worth."""
+    return next(_matmul((matrix,), matrix.sections[0].tensor, "x", "y", choice, 1))
+
+
 def fused(hp: HParams, matrices: Matrices, *, n_ctx: int, choice: Choice, prompt: bool) -> list[Op]:
     """The pass in few dispatches, six a layer: over a piece of a prompt, or over one token (decode)."""
     return list(_fused(hp, matrices, n_ctx, choice, TOKEN_TILE if prompt else 1))

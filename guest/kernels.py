@@ -190,7 +190,7 @@ TILES = {  # pairs of rows, tokens, blocks at a time
         *({"P": p, "T": 1, "C": 2} for p in (4, 8, 32)),
         *({"P": p, "T": t, "C": 1 + p // 32} for t in (4, 8) for p in (8, 16, 32)),
     ),
-    "registers": ({"P": 2, "T": 1}, {"P": 4, "T": 1}, {"P": 4, "T": 4}, {"P": 4, "T": 8}),
+    "registers": (*({"P": p, "T": 1} for p in (1, 2, 4)), {"P": 4, "T": 4}, {"P": 4, "T": 8}),
 }
 HEADS = {  # query heads, tokens, vectors of a head
     "alone": ({"G": 3, "T": 1, "D": 16}, {"G": 1, "T": 2, "D": 16}),

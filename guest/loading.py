@@ -21,6 +21,7 @@ from .program import Program, kv_bucket
 from .repack import Repack
 from .rope import angle_table
 from .tokenizer import tokenizer_from
+from .tune import Tuner
 from .verify import Verifier
 from .weights import (
     STAGING,
@@ -44,10 +45,12 @@ async def load_model(
     n_ctx: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     cancel: Cancel | None = None,
+    tuner: Tuner | None = None,
 ) -> Model:
-    """Read the header, plan the memory, upload the weights, compile the kernels.
+    """Read the header, plan the memory, choose the kernels, upload the weights, compile the kernels.
 
     `n_ctx` is the context in tokens: the model's own, at most DEFAULT_N_CTX, unless given.
+    `tuner` chooses the kernels; without one they are chosen by the adapter's name.
     On any error, cancellation included, every GPU buffer made here is freed again.
 
     Raises: GgufError, ArchError, TokenizerError, LimitError, SourceError, ShaderError, DeviceError,
@@ -59,7 +62,7 @@ async def load_model(
     choosing = asyncio.ensure_future(choose(gpu))  # what it compiles costs nothing while the header travels
     try:
         gguf = await read_gguf(source)
-        choice = await choosing
+        named = await choosing
     finally:
         await _stopped(choosing)
     report(Progress("header", gguf.data_offset, gguf.data_offset))
@@ -67,7 +70,10 @@ async def load_model(
     n_ctx = context_of(hp, n_ctx)
     matrices, vectors = matrices_of(hp, gguf, gpu.limits)
     sizes, plan = plan_for(hp, gguf, matrices, vectors, gpu.limits, n_ctx)
+    # Before anything else runs on the GPU, or compiles beside it: that would be measured too.
+    tuning = await (tuner or Tuner("off")).tune(gpu, matrices, named, report, cancel)
     model = Model(gpu, gguf, hp, plan)
+    model.tuning = tuning
     buffers, repack = model._buffers, None
     try:
         for group in sizes.values():
@@ -78,7 +84,7 @@ async def load_model(
         # Compiling takes longest where the processor computes for the GPU, one kernel after the other: it
         # starts as soon as it can, those that the weights wait for first, and everything else runs beside it.
         repacking = asyncio.ensure_future(Repack.ready(gpu, buffers, quants))
-        compiling = asyncio.ensure_future(_compile(model, matrices, choice, nbytes_of, report))
+        compiling = asyncio.ensure_future(_compile(model, matrices, tuning.choice, nbytes_of, report))
         try:
             repack = await repacking
             model.tokenizer = tokenizer_from(gguf.metadata)

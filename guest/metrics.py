@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`done` of `total` in a phase: bytes of "header" or "weights", counts of "kernels" and of "profile"."""
+    """`done` of `total` in a phase: bytes of "header" or "weights", or counts of what it names."""
 
     phase: str
     done: int

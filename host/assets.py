@@ -5,6 +5,7 @@ import os
 from importlib.resources import files
 from pathlib import Path
 
+from pagelm.device.file_store import cache_dir
 from pagelm.errors import PagelmError
 
 PYODIDE_FILES = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip")
@@ -23,13 +24,6 @@ def pyodide_version() -> str:
     """The version that package.json pins."""
     pins = json.loads((package_dir("pagelm.host") / "package.json").read_text())
     return str(pins["dependencies"]["pyodide"])
-
-
-def cache_dir() -> Path:
-    """Where downloads are kept: PAGELM_CACHE, else `pagelm` in the user's cache folder."""
-    if own := os.environ.get("PAGELM_CACHE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pagelm"
 
 
 def pyodide_dir() -> Path:

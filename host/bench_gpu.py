@@ -35,6 +35,7 @@ from pagelm.host.oracle import Oracle
 from pagelm.host.synthetic import SHAPES, Shape, SyntheticSource
 from pagelm.loading import load_model
 from pagelm.metrics import Progress
+from pagelm.tune import Tuner
 
 Say = Callable[[str], object]
 Report = dict[str, Any]
@@ -87,8 +88,8 @@ async def bench_gpu(
     Returns ok (something was compared, nothing was wrong), compared of how many comparisons, adapter, limits,
     busy_cores, versions, budget_s, took_s, shapes.
 
-    A shape's report: name, n_layer, weight_bytes, load_s, and the steps "oracle", "whole", "speed", each with
-    "ok" or "skipped" (why); or "skipped" or "error" for the shape as a whole.
+    A shape's report: name, n_layer, weight_bytes, load_s, tuning (`Tuning.as_dict`), and the steps "oracle",
+    "whole", "speed", each with "ok" or "skipped" (why); or "skipped" or "error" for the shape as a whole.
     Raises: DeviceError without an adapter.
     """
     clock, busy = Clock(budget_s), busy_cores()
@@ -147,6 +148,7 @@ async def _shape(gpu: NativeGpu, shape: Shape, clock: Clock, say: Say) -> Report
         return {**report, kind: str(e)}
     try:
         report["load_s"] = time.monotonic() - start
+        report["tuning"] = model.tuning.as_dict()
         say(f"  loaded {source.size / 1e9:.2f} GB in {report['load_s']:.1f} s")
         await step("whole", lambda: _against_itself(model, clock, say))
         await step("speed", lambda: _speed(model, shape, clock, say))
@@ -164,7 +166,9 @@ async def _loaded(gpu: NativeGpu, source: SyntheticSource, n_ctx: int, clock: Cl
             cancel.cancel()
 
     try:
-        return await load_model(gpu, source, n_ctx=n_ctx, on_progress=watch, cancel=cancel)
+        return await load_model(
+            gpu, source, n_ctx=n_ctx, on_progress=watch, cancel=cancel, tuner=Tuner("force")
+        )
     except Cancelled:
         raise Skipped("there was no time left to load it") from None
 
@@ -190,7 +194,7 @@ async def _against_oracle(gpu: NativeGpu, shape: Shape, clock: Clock, say: Say) 
         raise Skipped(f"numpy needs about {needed:.0f} GB of memory for it; {free / 1e9:.0f} GB are free")
     clock.need(n / ORACLE_WEIGHTS_S, f"numpy, for {n / 1e6:.0f} million weights,")
     source = SyntheticSource(shape)
-    model = await load_model(gpu, source, n_ctx=min(256, shape.n_ctx_train))
+    model = await load_model(gpu, source, n_ctx=min(256, shape.n_ctx_train), tuner=Tuner("force"))
     try:
         oracle = Oracle(source, n_ctx=model.n_ctx)
         found = await check(NativeLm(model), oracle, PROMPTS, steps=STEPS)

@@ -58,6 +58,10 @@ class BrowserLm:
         return found
 
     @property
+    def tuning(self) -> dict[str, Any] | None:
+        return self.info.get("tuning")
+
+    @property
     def browser_version(self) -> str:
         browser = self.page.context.browser
         return browser.version if browser is not None else ""
@@ -70,6 +74,7 @@ class BrowserLm:
         n_ctx: int | None = None,
         memory_budget: int | None = None,
         on_progress: "OnProgress | None" = None,
+        tune: str = "cached",
     ) -> "BrowserLm":
         """Open the page and load `model`, a path or a URL.
 
@@ -78,7 +83,7 @@ class BrowserLm:
         path = None if "://" in model else Path(model)
         lm = await cls.start(path, on_progress=on_progress)
         try:
-            await lm.load(lm.model_url or model, n_ctx, memory_budget, on_progress)
+            await lm.load(lm.model_url or model, n_ctx, memory_budget, on_progress, tune)
         except BaseException:
             await lm.close()
             raise
@@ -145,6 +150,7 @@ class BrowserLm:
         n_ctx: int | None = None,
         memory_budget: int | None = None,
         on_progress: "OnProgress | None" = None,
+        tune: str = "cached",
     ) -> dict[str, Any]:
         """Load the model at a URL that the page can reach; the one before it is closed."""
 
@@ -152,7 +158,7 @@ class BrowserLm:
             if on_progress is not None and event["kind"] == "progress":
                 on_progress(Progress(event["phase"], event["done"], event["total"]))
 
-        args = {"url": url, "n_ctx": n_ctx, "memory_budget": memory_budget}
+        args = {"url": url, "n_ctx": n_ctx, "memory_budget": memory_budget, "tune": tune}
         self.info = await self.call("load", args, show)
         return self.info
 

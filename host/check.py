@@ -15,7 +15,7 @@ import numpy as np
 
 from pagelm.errors import ContextFull, NumericError, PagelmError, PromptError
 from pagelm.host.cpu_lm import local_file, open_oracle
-from pagelm.host.lm import Lm
+from pagelm.host.lm import Lm, kernels_of
 from pagelm.host.oracle import Oracle, ops
 from pagelm.host.terminal import read_text
 
@@ -128,7 +128,7 @@ async def check(
 
     Of a prompt that leaves the context no room for them, the first tokens that do are used.
 
-    Returns ok, prompts, steps, max_rel_logit_diff, ids_equal, first_bad (or None) and cases.
+    Returns ok, tuning, prompts, steps, max_rel_logit_diff, ids_equal, first_bad (or None) and cases.
     Raises: ContextFull when the steps alone do not fit; PromptError naming a prompt without tokens.
     """
     if steps > oracle.n_ctx:  # the last one's id is not fed, one of a prompt is
@@ -155,6 +155,7 @@ async def check(
     say(_verdict(worst, first_bad, tolerance))
     return {
         "ok": ok,
+        "tuning": kernels_of(lm),
         "prompts": len(cases),
         "steps": steps,
         "tolerance": tolerance,

@@ -30,6 +30,7 @@ from pagelm.host.terminal import (
     visible,
     write_json,
 )
+from pagelm.tune import MODES
 
 
 @click.group(
@@ -55,11 +56,18 @@ ctx_option = click.option("--ctx", type=click.IntRange(1), help="Context in toke
 budget_option = click.option(
     "--memory-budget", type=BYTES, metavar="BYTES", help="GPU memory it may take, for example 512M."
 )
+tune_option = click.option(
+    "--tune",
+    type=click.Choice(MODES),
+    default="cached",
+    show_default=True,
+    help="Kernels by measurement, once per adapter or again (force), or by the adapter's name (off).",
+)
 quiet_option = click.option("--quiet", is_flag=True, help="No progress, no timing.")
 
 
-def device_options(default: str | None = "browser") -> Callable[[Command], Command]:
-    """MODEL and the options of every command that loads it."""
+def device_options(default: str | None = "browser", tune: bool = True) -> Callable[[Command], Command]:
+    """MODEL and the options of every command that loads it; --tune where the caller has that choice."""
 
     def add(command: Command) -> Command:
         device = click.option(
@@ -69,7 +77,8 @@ def device_options(default: str | None = "browser") -> Callable[[Command], Comma
             help="Where to compute.",
             show_default=True,
         )
-        for decorate in (quiet_option, budget_option, ctx_option, device, model_argument):
+        tuning = (tune_option,) if tune else ()
+        for decorate in (quiet_option, *tuning, budget_option, ctx_option, device, model_argument):
             command = decorate(command)
         return command
 
@@ -78,12 +87,20 @@ def device_options(default: str | None = "browser") -> Callable[[Command], Comma
 
 @contextlib.asynccontextmanager
 async def opened(
-    model: str, device: str, ctx: int | None, memory_budget: int | None, quiet: bool, exact: bool = False
+    model: str,
+    device: str,
+    ctx: int | None,
+    memory_budget: int | None,
+    quiet: bool,
+    tune: str = "cached",
+    exact: bool = False,
 ) -> AsyncIterator[Lm]:
     """The model, loaded on the device, with progress bars; closed at the end."""
     path = located(model, quiet)
     with load_bar(quiet) as bar:
-        lm = await open_lm(device, path, n_ctx=ctx, memory_budget=memory_budget, on_progress=bar, exact=exact)
+        lm = await open_lm(
+            device, path, n_ctx=ctx, memory_budget=memory_budget, on_progress=bar, exact=exact, tune=tune
+        )
     try:
         yield lm
     finally:
@@ -239,7 +256,7 @@ def bench(
     if prompts and not guess:
         raise click.UsageError("--prompts goes with --guess")
 
-    device = {name: rest.pop(name) for name in ("model", "device", "ctx", "memory_budget")}
+    device = {name: rest.pop(name) for name in ("model", "device", "ctx", "memory_budget", "tune")}
     if profile or trace is not None:
         _profile(rest.pop("prompt_tokens"), rest.pop("gen"), trace, as_json, quiet, device)
         return
@@ -323,6 +340,24 @@ def bench_gpu(
         write_json(out, report)
     print_json(report) if as_json else print_text(benchmark.as_text(report))
     sys.exit(0 if report["ok"] else 1)
+
+
+@cli.command()
+@device_options(tune=False)
+@json_option
+def tune(as_json: bool, quiet: bool, **device: Any) -> None:
+    """Measure which kernels run fastest here, for MODEL's matrices, and keep the choice for later runs.
+
+    Each candidate's result is held to that of the plainest form first: what is wrong is not chosen.
+    """
+    from pagelm.host.tune import as_text, tuning_of
+
+    async def main() -> dict[str, Any]:
+        async with opened(quiet=quiet, tune="force", **device) as lm:
+            return tuning_of(lm)
+
+    report = run_async(main())
+    print_json(report) if as_json else print_text(as_text(report))
 
 
 @cli.command()

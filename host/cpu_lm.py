@@ -31,6 +31,7 @@ class CpuLm:
         self.tokenizer = tokenizer
         mode = "ggml-exact" if oracle.exact else "float32"
         self.adapter = dict(vendor="numpy", architecture=mode, device="cpu", description="", backend="cpu")
+        self.tuning: dict[str, Any] | None = None
         self._load_s = load_s
         self._stats = Stats(bytes_read_back_per_token=0)
         self._cleanup = contextlib.ExitStack()

@@ -29,6 +29,7 @@ class Lm(Protocol):
 
     device: str  # "browser", "native" or "cpu"
     adapter: dict[str, str]  # vendor, architecture, device, description, backend
+    tuning: dict[str, Any] | None  # which kernels, and why (`Tuning.as_dict`); None without a GPU
 
     async def encode(self, text: str) -> list[int]:
         """Ids of a prompt as `generate` would take them: special tokens parsed, BOS by metadata."""
@@ -81,6 +82,12 @@ class Lm(Protocol):
     async def close(self) -> None: ...
 
 
+def kernels_of(lm: Lm) -> dict[str, str | None]:
+    """For reports: the kernels that a device runs, and where the choice came from; Nones without a GPU."""
+    found = lm.tuning or {}
+    return {name: found.get(name) for name in ("name", "source")}
+
+
 # device -> module, class, the package it cannot do without, and the extra that brings it
 _DEVICES = {
     "browser": ("pagelm.host.browser_lm", "BrowserLm", "playwright", "browser"),
@@ -98,15 +105,19 @@ async def open_lm(
     memory_budget: int | None = None,
     on_progress: OnProgress | None = None,
     exact: bool = False,
+    tune: str = "cached",
 ) -> Lm:
     """Load `model` (a URL or a path) on a device. `n_ctx` in tokens, `memory_budget` in bytes of GPU memory.
 
-    `exact`, on the device "cpu" alone: compute as llama.cpp's CPU backend does.
+    `exact`, on the device "cpu" alone: compute as llama.cpp's CPU backend does. `tune` is that of
+    `pagelm.load`; the device "cpu" has nothing to choose.
 
     Raises: DeviceError when the device's Python package is not installed; what loading raises.
     """
     module, name, package, extra = _DEVICES[device]
-    options = {"exact": True} if exact else {}
+    options: dict[str, Any] = {"exact": True} if exact else {}
+    if device != "cpu":
+        options["tune"] = tune
     with needing(package, extra, f"--device {device}"):
         kind = getattr(importlib.import_module(module), name)
         lm: Lm = await kind.open(

@@ -18,6 +18,7 @@ class NativeLm:
     def __init__(self, model: pagelm.Model) -> None:
         self.model = model
         self.adapter: dict[str, str] = asdict(model.adapter)
+        self.tuning: dict[str, Any] | None = model.tuning.as_dict()
 
     @classmethod
     async def open(
@@ -27,9 +28,12 @@ class NativeLm:
         n_ctx: int | None = None,
         memory_budget: int | None = None,
         on_progress: OnProgress | None = None,
+        tune: str = "cached",
     ) -> "NativeLm":
         return cls(
-            await pagelm.load(model, n_ctx=n_ctx, memory_budget=memory_budget, on_progress=on_progress)
+            await pagelm.load(
+                model, n_ctx=n_ctx, memory_budget=memory_budget, on_progress=on_progress, tune=tune
+            )
         )
 
     async def encode(self, text: str) -> list[int]:

@@ -26,7 +26,9 @@ class FakeGpu:
     ) -> None:
         self.limits = limits or Limits.default()
         self.adapter = AdapterInfo(vendor="fake", backend="none")
+        self.runtime = "fake 1"
         self.subgroups = False
+        self.subgroup_size = 0
         self.timestamps = True
         self.clock_ns = 1000
         self.memory_used = 0

@@ -16,6 +16,7 @@ class FakeLm:
     device = "native"
 
     def __init__(self, pieces=("a", "b", "c"), speeds=((100.0, 10.0),), stop_reason="length") -> None:
+        self.tuning = None
         self.adapter = {
             "vendor": "fake",
             "architecture": "",

@@ -16,7 +16,15 @@ from pagelm.sources import MemorySource
 from pagelm.weights import matrices_of
 
 
-@pytest.mark.parametrize("choice", [*NARROW.values(), Choice("quad", "registers", 64)])
+@pytest.mark.parametrize(
+    "choice",
+    [
+        *NARROW.values(),
+        Choice("quad", "registers", 64),
+        Choice("quad", "registers", 64, 2),
+        Choice("quad", "registers", 64, 1),
+    ],
+)
 @pytest.mark.parametrize("share", SHARES)
 def test_every_variant_of_a_model_shaped_as_the_default_one_is_listed(share, choice):
     """What `variants` lists is compiled and compared with numpy: nothing else may run there."""

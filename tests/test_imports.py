@@ -18,7 +18,7 @@ HOST = ROOT / "host"
 # guest module or package -> the guest modules it may import; `errors` and its own package are free for all.
 EDGES: dict[str, set[str]] = {
     "": {"cancel", "device", "device.default", "engine", "generation", "kernels", "loading", "metrics"}
-    | {"prompt"},
+    | {"prompt", "tune"},
     "loading": {
         "activations",
         "adapt",
@@ -32,7 +32,7 @@ EDGES: dict[str, set[str]] = {
         "metrics",
         "program",
     }
-    | {"repack", "rope", "tokenizer", "verify", "weights"},
+    | {"repack", "rope", "tokenizer", "tune", "verify", "weights"},
     "engine": {
         "activations",
         "cancel",
@@ -46,6 +46,7 @@ EDGES: dict[str, set[str]] = {
         "program",
         "prompt",
         "tokenizer",
+        "tune",
         "verify",
         "weights",
     },
@@ -68,6 +69,7 @@ EDGES: dict[str, set[str]] = {
     "program": {"device", "kernels"},
     "forward": {"adapt", "hparams", "kernels", "kv_cache", "program", "weights"},
     "activations": {"device", "forward", "hparams", "program", "weights"},
+    "tune": {"adapt", "cancel", "device", "forward", "kernels", "metrics", "weights"},
     "adapt": {"device", "kernels"},
     "repack": {"device", "kernels", "weights"},
     "weights": {"device", "gguf", "hparams", "quants"},
@@ -76,14 +78,17 @@ EDGES: dict[str, set[str]] = {
     "hparams": {"arch", "gguf", "quants", "string_array"},
     "gguf": {"cursor", "device", "quants", "string_array"},
     "cursor": {"device", "string_array"},
-    "device.default": {"device", "device.browser", "device.browser_sources", "device.native", "sources"},
+    "device.default": {"device", "device.browser", "device.browser_sources", "device.native", "sources"}
+    | {"device.browser_store", "device.file_store"},
     "device.browser": {"device"},
     "device.browser_sources": {"device.browser"},
+    "device.browser_store": {"device.browser"},
     "device.native": {"device"},
     # The leaves.
     "arch": set(),
     "cancel": set(),
     "device": set(),
+    "device.file_store": set(),
     "errors": set(),
     "guess": set(),
     "metrics": set(),
@@ -97,7 +102,8 @@ EDGES: dict[str, set[str]] = {
 TYPE_EDGES = {("generation", "engine"), ("profile", "engine")}
 PACKAGES = ("arch", "tokenizer")  # one line in EDGES stands for all of their modules
 THIRD_PARTY = {"device.browser": {"js", "pyodide"}, "device.browser_sources": {"js", "pyodide"}} | {
-    "device.native": {"wgpu"}
+    "device.browser_store": {"pyodide"},
+    "device.native": {"wgpu"},
 }
 ORACLE_MAY = {"device", "errors", "gguf", "hparams", "quants", "sources"}
 

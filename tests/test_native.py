@@ -8,10 +8,12 @@ import pytest
 from tiny_gguf import tiny_model
 
 from pagelm.adapt import Choice
+from pagelm.device import AdapterInfo
 from pagelm.device.native import NativeGpu
 from pagelm.host.oracle.model import Oracle
 from pagelm.loading import load_model
 from pagelm.sources import FileSource
+from pagelm.tune import LIMIT_S, Tuner
 
 pytestmark = pytest.mark.gpu
 
@@ -224,6 +226,38 @@ def test_any_choice_of_tiles_gives_the_oracle_s_logits(tmp_path, monkeypatch, sh
     oracle = Oracle(path)
     logits = oracle.forward(PROMPT)
     for token, got in asyncio.run(gpu()):
+        assert worst(got, logits) <= 1e-5
+        assert token == int(logits.argmax())
+        logits = oracle.forward([token])
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("quant", ["F32", "F16", "Q4_0", "Q4_1", "Q8_0"])
+def test_what_tuning_chooses_gives_the_oracle_s_logits_and_leaves_no_memory_behind(tmp_path, quant, known):
+    """`known`: by its name; else the adapter gets the candidates of a real GPU."""
+    path = tmp_path / "tiny.gguf"
+    tiny_model(path, n_vocab=400, quant=quant, n_ff=480)
+
+    async def gpu():
+        gpu = await NativeGpu.open()
+        if not known:
+            gpu.adapter = AdapterInfo(device="another")
+        model = await load_model(gpu, FileSource(path), n_ctx=128, tuner=Tuner("force"))
+        try:
+            assert gpu.memory_used == model.plan.total - model.plan.staging
+            return model.tuning, await traced(model, PROMPT, 3)
+        finally:
+            await model.close()
+
+    tuning, steps = asyncio.run(gpu())
+    assert tuning.source == "measured" and len(tuning.rows) == (4 if known else 18)
+    assert [row.choice for row in tuning.rows if row.verdict == "chosen"] == [tuning.choice]
+    # every candidate is right here; "not timed" where the machine is busy
+    assert {row.verdict.partition(":")[0] for row in tuning.rows} <= {"chosen", "slower", "not timed"}
+    assert tuning.seconds <= LIMIT_S + 1  # what was begun ends: a compilation, a batch
+    oracle = Oracle(path)
+    logits = oracle.forward(PROMPT)
+    for token, got in steps:
         assert worst(got, logits) <= 1e-5
         assert token == int(logits.argmax())
         logits = oracle.forward([token])

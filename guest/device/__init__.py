@@ -38,13 +38,13 @@ class Limits:
         """WebGPU's guaranteed minimum. Source: https://www.w3.org/TR/webgpu/#limits"""
         return cls()
 
-    def workgroup_size(self) -> int:
-        """64, or the largest power of two that lower limits allow (at least 1).
+    def workgroup_size(self, most: int = 64) -> int:
+        """`most`, or the largest power of two that lower limits allow (at least 1).
 
         A reduction needs 8 bytes of workgroup memory per invocation (value and index of argmax).
         """
         cap = min(
-            64,
+            most,
             self.max_compute_invocations_per_workgroup,
             self.max_compute_workgroup_size_x,
             self.max_compute_workgroup_storage_size // 8,
@@ -149,12 +149,24 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
+class Store(Protocol):
+    """Keeps short texts from one run to the next, where it can: what is lost or refused is no error."""
+
+    async def get(self, key: str) -> str | None:
+        """What was kept under this key, or None."""
+        ...
+
+    async def set(self, key: str, text: str) -> None: ...
+
+
 class Gpu(Protocol):
     """A WebGPU device, reduced to what running a recorded program needs."""
 
     limits: Limits
     adapter: AdapterInfo
+    runtime: str  # what hands the device out: the browser's user agent, or "wgpu-py" and its version
     subgroups: bool  # whether shaders may `enable subgroups`
+    subgroup_size: int  # lanes of the largest subgroup; 0 where that is not told
     timestamps: bool  # whether `timed` works
     memory_used: int  # bytes in live buffers
     buffers_created: int  # since the device was opened

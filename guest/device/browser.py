@@ -64,7 +64,9 @@ class BrowserGpu:
             k: str(getattr(js.info, k, "") or "") for k in ("vendor", "architecture", "device", "description")
         }
         self.adapter = AdapterInfo(**info, backend="webgpu")
+        self.runtime = str(js.runtime)
         self.subgroups = bool(js.subgroups)
+        self.subgroup_size = int(js.subgroupSize)
         self.timestamps = bool(js.timestamps)
         self.memory_used = 0
         self._closed = False

@@ -4,7 +4,7 @@ import os
 import sys
 from typing import Any, cast
 
-from . import Gpu, Source
+from . import Gpu, Source, Store
 
 _IN_BROWSER = sys.platform == "emscripten"
 
@@ -21,6 +21,17 @@ async def open_gpu(**options: Any) -> Gpu:
     from .native import NativeGpu
 
     return await NativeGpu.open(**options)
+
+
+def open_store() -> Store:
+    """Kept from run to run: the browser's Cache API in Pyodide, a file in the cache folder elsewhere."""
+    if _IN_BROWSER:
+        from .browser_store import BrowserStore
+
+        return BrowserStore()
+    from .file_store import FileStore, cache_dir
+
+    return FileStore(cache_dir() / "tuning.json")
 
 
 async def open_source(spec: str | bytes | object) -> Source:

@@ -46,7 +46,9 @@ class NativeGpu:
             description=str(info.get("description", "")),
             backend=str(info.get("backend_type", "")),
         )
+        self.runtime = f"wgpu-py {wgpu.__version__}"
         self.subgroups = "subgroup" in device.features
+        self.subgroup_size = int(device.limits.get("max-subgroup-size", 0))
         self.timestamps = "timestamp-query" in device.features
         self.memory_used = 0
         self.buffers_created = 0

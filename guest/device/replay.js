@@ -37,7 +37,9 @@
       this.info = adapter.info ?? {};
       this.device = device;
       this.limits = device.limits;
+      this.runtime = navigator.userAgent;
       this.subgroups = device.features.has("subgroups");
+      this.subgroupSize = adapter.info?.subgroupMaxSize ?? 0;
       this.timestamps = device.features.has("timestamp-query");
       this.queue = device.queue;
       this.lost = ""; // why the device is gone; everything but this flag may look fine after a loss

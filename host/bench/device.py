@@ -21,7 +21,7 @@ from pagelm.host.bench.quiet import children
 from pagelm.host.bench.rounds import Turns, figures
 from pagelm.host.bench.sample import Sample
 from pagelm.host.inspect import read_header
-from pagelm.host.lm import Lm
+from pagelm.host.lm import Lm, kernels_of
 from pagelm.loading import DEFAULT_N_CTX
 from pagelm.tokenizer import tokenizer_from
 
@@ -131,6 +131,7 @@ async def bench(
     report = {
         "device": lm.device,
         "adapter": lm.adapter,
+        "tuning": kernels_of(lm),
         "rounds": rounds,
         **figures(found[own.name]),
         "timing": own.result["timing"],

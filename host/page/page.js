@@ -93,6 +93,7 @@ function progressTeller() {
       text = `Loading: ${format.bytesOf(done, total)}`;
       if (done && passed > 0.1) text += ` · ${format.rate(done / 1e6 / passed)} MB/s`;
     }
+    if (phase === "tuning") text = `Choosing kernels: ${done} of ${total}`;
     if (phase === "kernels") text = `Compiling kernels: ${done} of ${total}`;
     say("load-text", text);
     $("load-bar").max = total || 1;

@@ -100,6 +100,7 @@ class Service:
         file: Any = None,
         n_ctx: int | None = None,
         memory_budget: int | None = None,
+        tune: str = "cached",
     ) -> dict[str, Any]:
         """Load from a URL, or from a File, Blob or bytes; the model before it is closed first."""
         await self.close(call)
@@ -107,6 +108,7 @@ class Service:
             file if url is None else url,
             n_ctx=n_ctx,
             memory_budget=memory_budget,
+            tune=tune,
             on_progress=lambda p: call.event("progress", phase=p.phase, done=p.done, total=p.total),
             cancel=call.cancel,
         )
@@ -119,6 +121,7 @@ class Service:
             "n_ctx": model.n_ctx,
             "plan": model.plan.as_dict(),
             "adapter": asdict(model.adapter),
+            "tuning": model.tuning.as_dict(),
             "timing": model.timing.as_dict(),
             "memory_used": model.memory_used,
             "wasm_bytes": wasm_bytes(),

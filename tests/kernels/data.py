@@ -35,8 +35,7 @@ class Tile(NamedTuple):
 
 
 TILES = (
-    Tile(2, 1),
-    Tile(4, 1),
+    *(Tile(p, 1) for p in (1, 2, 4)),
     Tile(4, 4),
     Tile(4, 8),
     *(Tile(p, 1, "loop", 2) for p in (4, 8, 32)),

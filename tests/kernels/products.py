@@ -291,6 +291,7 @@ def project_cases() -> list[KernelCase]:
             cases.append(project_case(name + "-260", quant, share, tile, 260, blocky(quant, 32, tile)))
     for share in SHARERS:
         cases.append(project_case(f"project-{share}-halves", "Q8_0", share, Tile(4, 4), 100, 64, pairs=2))
+        cases.append(project_case(f"project-{share}-quarters", "Q8_0", share, Tile(4, 8), 100, 64, pairs=1))
         cases.append(
             project_case(f"project-{share}-slab", "Q8_0", share, Tile(4, 8), 100, 64, row0=32, end=64)
         )
