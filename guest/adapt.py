@@ -21,6 +21,7 @@ class Choice:
     workgroup_size: int
     pairs: int = 4
     invocations: int = 0
+    scales: str = "f16"
 
     def pairs_of(self, n_rows: int, tokens: int = 1, most: int = 32) -> int:
         """Pairs of rows per invocation for a matrix of `n_rows` rows: a power of two.

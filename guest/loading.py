@@ -65,7 +65,7 @@ async def load_model(
     report(Progress("header", gguf.data_offset, gguf.data_offset))
     hp = hparams_from(gguf)
     n_ctx = context_of(hp, n_ctx)
-    matrices, vectors = matrices_of(hp, gguf, gpu.limits)
+    matrices, vectors = matrices_of(hp, gguf, gpu.limits, choice.scales)
     sizes, plan = plan_for(hp, gguf, matrices, vectors, gpu.limits, n_ctx)
     model = Model(gpu, gguf, hp, plan)
     buffers, repack = model._buffers, None
@@ -73,11 +73,10 @@ async def load_model(
         for group in sizes.values():
             for name, nbytes in group.items():
                 buffers[name] = gpu.buffer(nbytes, name)
-        quants = {m.quant.name for group in matrices.values() for m in group}
         nbytes_of = {name: n for group in sizes.values() for name, n in group.items()}
         # Compiling takes longest where the processor computes for the GPU, one kernel after the other: it
         # starts as soon as it can, those that the weights wait for first, and everything else runs beside it.
-        repacking = asyncio.ensure_future(Repack.ready(gpu, buffers, quants))
+        repacking = asyncio.ensure_future(Repack.ready(gpu, buffers, matrices))
         compiling = asyncio.ensure_future(_compile(model, matrices, choice, nbytes_of, report))
         try:
             repack = await repacking
