@@ -77,9 +77,7 @@ def _rows(kernel: str, matrix: Matrix, choice: Choice, pairs: int, tokens: int) 
     tile = {"P": pairs, "T": tokens}
     if choice.rows == "loop":
         tile["C"] = 1 if tokens > 1 or matrix.n_blocks % 2 else 2
-    return Variant(
-        kernel, matrix.quant.name, choice.share, choice.rows, tuple(tile.items()), matrix.scales
-    )
+    return Variant(kernel, matrix.quant.name, choice.share, choice.rows, tuple(tile.items()), matrix.scales)
 
 
 def _invocations(n_rows: int, pairs: int) -> int:

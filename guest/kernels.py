@@ -77,7 +77,13 @@ class Variant:
     @property
     def name(self) -> str:
         """`matmul.q4_1.f16.alone.loop.p4t1`: the kernel and its choices."""
-        parts = [self.kernel, (self.quant or "").lower(), self.scales or "", self.share or "", self.rows or ""]
+        parts = [
+            self.kernel,
+            (self.quant or "").lower(),
+            self.scales or "",
+            self.share or "",
+            self.rows or "",
+        ]
         parts.append("".join(f"{name.lower()}{size}" for name, size in self.tile))
         return ".".join(part for part in parts if part)
 
@@ -220,8 +226,17 @@ def tiles_of(kernel: str, share: str | None, rows: str | None) -> tuple[Mapping[
     )
 
 
-def variants() -> Iterator[Variant]:
-    """Every kernel in every tensor type, way to share and way over rows, with tiles for the default model."""
+LOOKING = ("matmul", "alone", "registers", (("P", 4), ("T", 8)))  # into a model, however its scales are kept
+
+
+def _listed(v: Variant) -> bool:
+    """Whether a choice asks for it (guest/adapt.py): f32 scales come with loops and quads."""
+    if v.scales != "f32" or v.rows is None or (v.share, v.rows) == ("quad", "loop"):
+        return True
+    return (v.kernel, v.share, v.rows, v.tile) == LOOKING
+
+
+def _combinations() -> Iterator[Variant]:
     for name in kernel_names():
         uses = " ".join(_parts(f"{name}.wgsl", Variant(name, "F32", "alone", "loop"), {}))
         for quant in SUPPORTED if "quant/" in uses or "repack/" in uses else (None,):
@@ -230,6 +245,14 @@ def variants() -> Iterator[Variant]:
                     for rows in ROWS if "rows/" in uses else (None,):
                         for tile in tiles_of(name, share, rows):
                             yield Variant(name, quant, share, rows, tuple(tile.items()), scales)
+
+
+def variants() -> Iterator[Variant]:
+    """Every kernel in every tensor type, way to share and way over rows, with tiles for the default model.
+
+    Scales are f16, and f32 where a choice may ask for them.
+    """
+    return filter(_listed, _combinations())
 
 
 def shaders(workgroup_size: int) -> dict[str, str]:

@@ -19,7 +19,9 @@ def _variant(matrix: Matrix) -> Variant:
 class Repack:
     """Records and submits one dispatch for each piece of a read. `pieces` are small buffers to be freed."""
 
-    def __init__(self, gpu: Gpu, buffers: Mapping[str, Buffer], pipelines: Mapping[Variant, Pipeline]) -> None:
+    def __init__(
+        self, gpu: Gpu, buffers: Mapping[str, Buffer], pipelines: Mapping[Variant, Pipeline]
+    ) -> None:
         self._gpu = gpu
         self._buffers = buffers
         self._pipelines = pipelines

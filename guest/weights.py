@@ -94,7 +94,8 @@ def matrices_of(
 ) -> tuple[dict[str, tuple[Matrix, ...]], list[str]]:
     """All matrices by group ("token_embd", "blk.0.attn_qkv", …), and the names of the vectors.
 
-    `scales` is how they are kept, "f16" or "f32". A group is one matrix unless its tensors have different types or do not fit one binding.
+    A group is one matrix unless its tensors have different types or do not fit one binding. `scales` is how
+    they are kept, "f16" or "f32".
 
     Raises: ArchError for a table of tensors that is not this architecture's; LimitError when 32 rows are
     past the adapter's limit.
@@ -251,7 +252,11 @@ def reads_of(
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Bytes of GPU memory a loaded model takes, known before the first upload."""
+    """Bytes of GPU memory a loaded model takes, known before the first upload.
+
+    `scales` is how they are kept, "f16" or "f32"; `weights_f16_scales` and `weights_f32_scales` say what the
+    weights take with either.
+    """
 
     weights: int
     kv_cache: int
@@ -265,17 +270,28 @@ class MemoryPlan:
     n_ctx: int
     n_batch: int
     slabs: int
+    scales: str
+    weights_f16_scales: int
+    weights_f32_scales: int
 
-    def as_dict(self) -> dict[str, int | None]:
+    def as_dict(self) -> dict[str, int | str | None]:
         return asdict(self)
 
 
 def plan_memory(
-    sizes: Mapping[str, Mapping[str, int]], limits: Limits, *, n_ctx: int, n_batch: int, slabs: int
+    sizes: Mapping[str, Mapping[str, int]],
+    limits: Limits,
+    *,
+    n_ctx: int,
+    n_batch: int,
+    slabs: int,
+    scales: str,
+    n_scales: int,
 ) -> MemoryPlan:
     """Add up the buffers of `sizes` (group -> buffer name -> bytes) and hold them against the limits.
 
-    `sizes` has the groups weights, kv_cache, activations, tables and staging.
+    `sizes` has the groups weights, kv_cache, activations, tables and staging; among the weights are
+    `n_scales` scales, kept as `scales`.
 
     Raises: LimitError with needed and available bytes.
     """
@@ -313,4 +329,9 @@ def plan_memory(
         n_ctx=n_ctx,
         n_batch=n_batch,
         slabs=slabs,
+        scales=scales,
+        **{
+            f"weights_{kept}_scales": groups["weights"] + n_scales * (n - SCALE_BYTES[scales])
+            for kept, n in SCALE_BYTES.items()
+        },
     )
