@@ -19,7 +19,8 @@ class Choice:
 
     `share` is "quad" or "alone" (shaders/share), `rows` "loop" or "registers" (shaders/rows), `pairs` the
     most pairs of rows that an invocation computes: more of them save loads of activations and leave fewer
-    invocations, of which a matrix gets `invocations` at least where it has the rows.
+    invocations, of which a matrix gets `invocations` at least where it has the rows. `scales` is how they are
+    kept (shaders/scale): "f16", or "f32", which loading gives up where they take too much memory.
     """
 
     share: str
@@ -27,6 +28,11 @@ class Choice:
     workgroup_size: int
     pairs: int = 4
     invocations: int = 0
+    scales: str = "f16"
+
+    def alone(self) -> "Choice":
+        """The same without quads: f32 scales were found worth their memory with them only."""
+        return replace(self, share="alone", scales="f16")
 
     @property
     def name(self) -> str:
@@ -47,9 +53,10 @@ class Choice:
 
 
 # Measured. A software adapter runs a workgroup on one core and a quad or two in its vector registers: many
-# small workgroups keep all cores at work. SwiftShader's machine code is long, and slow past the cache for it.
+# small workgroups keep all cores at work. SwiftShader's machine code is long, and slow past the cache for it;
+# it unpacks f16 in some thirty instructions: with f32 scales it decodes a tenth faster, llvmpipe as fast.
 NARROW = {
-    "swiftshader": Choice("quad", "loop", 4, pairs=MAX_PAIRS, invocations=48),
+    "swiftshader": Choice("quad", "loop", 4, pairs=MAX_PAIRS, invocations=48, scales="f32"),
     "llvmpipe": Choice("quad", "registers", 8, pairs=4),
     "lavapipe": Choice("quad", "registers", 8, pairs=4),
 }
@@ -105,7 +112,7 @@ async def choose(gpu: Gpu) -> Choice:
         choice = replace(narrow, workgroup_size=min(size, narrow.workgroup_size))
     size = choice.workgroup_size
     quads = gpu.subgroups and size >= 4 and await _quads_work(gpu, size)
-    return choice if quads else replace(choice, share="alone")
+    return choice if quads else choice.alone()
 
 
 async def _quads_work(gpu: Gpu, size: int) -> bool:

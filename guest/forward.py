@@ -78,7 +78,7 @@ def _rows(kernel: str, matrix: Matrix, choice: Choice, pairs: int, tokens: int) 
     tile = {"P": pairs, "T": tokens}
     if choice.rows == "loop":
         tile["C"] = 2 if (tokens == 1 or pairs == MAX_PAIRS) and matrix.n_blocks % 2 == 0 else 1
-    return Variant(kernel, matrix.quant.name, choice.share, choice.rows, tuple(tile.items()))
+    return Variant(kernel, matrix.quant.name, choice.share, choice.rows, tuple(tile.items()), matrix.scales)
 
 
 def _invocations(n_rows: int, pairs: int) -> int:
@@ -99,7 +99,7 @@ def _embed(hp: HParams, matrices: Matrices, n_partials: int) -> Iterator[Op]:
         for slab in matrix.slabs:
             yield Op(
                 "embed",
-                Variant("embed", matrix.quant.name),
+                Variant("embed", matrix.quant.name, scales=matrix.scales),
                 (slab.name, slab.scales, "blk.0.attn_norm.weight", "state", "h", "partials", "x"),
                 {
                     "N_EMBD": hp.n_embd,

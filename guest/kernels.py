@@ -7,8 +7,8 @@ others. The one liberty taken with the text is the expander, for kernels that mu
     sum{t} += dot(q, x{t});      with {t} replaced by the number. T is a number or a tile size given
     // end                       by the caller; {T} anywhere is that size. Blocks nest. Nothing else.
 
-Three letters in `uses` stand for a choice of the caller: <Q> the tensor type, <S> how invocations share
-what they load, <R> how one goes over its rows.
+Four letters in `uses` stand for a choice of the caller: <Q> the tensor type, <F> how its scales are kept, <S>
+how invocations share what they load, <R> how one goes over its rows.
 
 Every composed line remembers its file and line, so that a compiler's message names the real place.
 """
@@ -21,7 +21,7 @@ from importlib.resources import files
 
 from .device import Binding, Kernel
 from .errors import ShaderError
-from .quants import SUPPORTED
+from .quants import QUANTS, SUPPORTED
 
 Line = tuple[str, str, int]  # text, file, line number from 1
 
@@ -64,7 +64,7 @@ class Variant:
 
     `quant` is a tensor type for kernels that read one, `share` ("alone" or "quad") for those whose
     invocations may share what they load, `rows` ("registers" or "loop") for those that multiply with rows,
-    `tile` the sizes that unroll them, by name.
+    `tile` the sizes that unroll them, by name, `scales` ("f16" or "f32") for tensor types that have scales.
     """
 
     kernel: str
@@ -72,11 +72,18 @@ class Variant:
     share: str | None = None
     rows: str | None = None
     tile: tuple[tuple[str, int], ...] = ()
+    scales: str | None = None
 
     @property
     def name(self) -> str:
-        """`matmul.q4_1.alone.loop.p4t1`: the kernel and its choices."""
-        parts = [self.kernel, (self.quant or "").lower(), self.share or "", self.rows or ""]
+        """`matmul.q4_1.f16.alone.loop.p4t1`: the kernel and its choices."""
+        parts = [
+            self.kernel,
+            (self.quant or "").lower(),
+            self.scales or "",
+            self.share or "",
+            self.rows or "",
+        ]
         parts.append("".join(f"{name.lower()}{size}" for name, size in self.tile))
         return ".".join(part for part in parts if part)
 
@@ -88,6 +95,10 @@ def _parts(path: str, variant: Variant, seen: dict[str, None]) -> dict[str, None
             if variant.quant is None:
                 raise ShaderError(f"shaders/{path} needs a tensor type; allowed: {', '.join(SUPPORTED)}")
             part = part.replace("<Q>", variant.quant.lower())
+        if "<F>" in part:
+            if variant.scales is None:
+                raise ShaderError(f"shaders/{path} needs a way to keep scales; allowed: {', '.join(SCALES)}")
+            part = part.replace("<F>", variant.scales)
         if "<S>" in part:
             if variant.share is None:
                 raise ShaderError(f"shaders/{path} needs a way to share; allowed: {', '.join(SHARES)}")
@@ -184,6 +195,7 @@ def compose(
 
 SHARES = ("alone", "quad")  # no feature needed; subgroups
 ROWS = ("loop", "registers")  # sums in memory, any number of rows; sums in registers, few rows
+SCALES = ("f16", "f32")  # as the file has them; twice the size, and nothing to unpack
 # What the default model's programs may ask for: one token at a time, one and its guesses, pieces of a prompt.
 TILES = {  # pairs of rows, tokens, blocks at a time
     "loop": (
@@ -214,15 +226,33 @@ def tiles_of(kernel: str, share: str | None, rows: str | None) -> tuple[Mapping[
     )
 
 
-def variants() -> Iterator[Variant]:
-    """Every kernel in every tensor type, way to share and way over rows, with tiles for the default model."""
+LOOKING = ("matmul", "alone", "registers", (("P", 4), ("T", 8)))  # into a model, however its scales are kept
+
+
+def _listed(v: Variant) -> bool:
+    """Whether a choice asks for it (guest/adapt.py): f32 scales come with loops and quads."""
+    if v.scales != "f32" or v.rows is None or (v.share, v.rows) == ("quad", "loop"):
+        return True
+    return (v.kernel, v.share, v.rows, v.tile) == LOOKING
+
+
+def _combinations() -> Iterator[Variant]:
     for name in kernel_names():
         uses = " ".join(_parts(f"{name}.wgsl", Variant(name, "F32", "alone", "loop"), {}))
         for quant in SUPPORTED if "quant/" in uses or "repack/" in uses else (None,):
-            for share in SHARES if "share/" in uses else (None,):
-                for rows in ROWS if "rows/" in uses else (None,):
-                    for tile in tiles_of(name, share, rows):
-                        yield Variant(name, quant, share, rows, tuple(tile.items()))
+            for scales in SCALES if quant and QUANTS[quant].scales else (None,):
+                for share in SHARES if "share/" in uses else (None,):
+                    for rows in ROWS if "rows/" in uses else (None,):
+                        for tile in tiles_of(name, share, rows):
+                            yield Variant(name, quant, share, rows, tuple(tile.items()), scales)
+
+
+def variants() -> Iterator[Variant]:
+    """Every kernel in every tensor type, way to share and way over rows, with tiles for the default model.
+
+    Scales are f16, and f32 where a choice may ask for them.
+    """
+    return filter(_listed, _combinations())
 
 
 def shaders(workgroup_size: int) -> dict[str, str]:

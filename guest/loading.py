@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from reprlib import repr as shown
 from typing import Any
 
@@ -11,7 +12,7 @@ from .adapt import Choice, choose
 from .cancel import Cancel
 from .device import CHUNK_BYTES, Gpu, Limits, Source
 from .engine import Model
-from .errors import PagelmError
+from .errors import LimitError, PagelmError
 from .forward import TOKEN_TILE, activation_sizes, baseline, fused, verifying
 from .gguf import Gguf, read_gguf
 from .hparams import HParams, hparams_from
@@ -24,8 +25,10 @@ from .tokenizer import tokenizer_from
 from .tune import Tuner
 from .verify import Verifier
 from .weights import (
+    SCALE_BYTES,
     STAGING,
     Matrices,
+    Matrix,
     MemoryPlan,
     Read,
     largest_binding,
@@ -36,6 +39,9 @@ from .weights import (
 
 DEFAULT_N_CTX = 2048
 MAX_BATCH = 32  # prompt tokens in one submit, at most
+MOST_PER_FILE_BYTE = 1.10  # bytes of GPU memory
+MOST_BESIDES = 32_000_000  # bytes of GPU memory, past those for the file and the cache
+Layout = tuple[dict[str, tuple[Matrix, ...]], list[str], dict[str, dict[str, int]], MemoryPlan]
 
 
 async def load_model(
@@ -68,8 +74,7 @@ async def load_model(
     report(Progress("header", gguf.data_offset, gguf.data_offset))
     hp = hparams_from(gguf)
     n_ctx = context_of(hp, n_ctx)
-    matrices, vectors = matrices_of(hp, gguf, gpu.limits)
-    sizes, plan = plan_for(hp, gguf, matrices, vectors, gpu.limits, n_ctx)
+    matrices, vectors, sizes, plan = layout_of(hp, gguf, gpu.limits, n_ctx, named.scales)
     # Before anything else runs on the GPU, or compiles beside it: that would be measured too.
     tuning = await (tuner or Tuner("off")).tune(gpu, matrices, named, report, cancel)
     model = Model(gpu, gguf, hp, plan)
@@ -79,11 +84,10 @@ async def load_model(
         for group in sizes.values():
             for name, nbytes in group.items():
                 buffers[name] = gpu.buffer(nbytes, name)
-        quants = {m.quant.name for group in matrices.values() for m in group}
         nbytes_of = {name: n for group in sizes.values() for name, n in group.items()}
         # Compiling takes longest where the processor computes for the GPU, one kernel after the other: it
         # starts as soon as it can, those that the weights wait for first, and everything else runs beside it.
-        repacking = asyncio.ensure_future(Repack.ready(gpu, buffers, quants))
+        repacking = asyncio.ensure_future(Repack.ready(gpu, buffers, matrices))
         compiling = asyncio.ensure_future(_compile(model, matrices, tuning.choice, nbytes_of, report))
         try:
             repack = await repacking
@@ -127,10 +131,27 @@ def context_of(hp: HParams, n_ctx: int | None) -> int:
     return n_ctx
 
 
-def plan_for(
-    hp: HParams, gguf: Gguf, matrices: Matrices, vectors: Sequence[str], limits: Limits, n_ctx: int
-) -> tuple[dict[str, dict[str, int]], MemoryPlan]:
-    """Every buffer by group and name, in bytes, and the plan that says they fit. Raises LimitError."""
+def layout_of(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str = "f16") -> Layout:
+    """Matrices, names of vectors, every buffer by group and name in bytes, and the plan that says they fit.
+
+    `scales` is how they are kept where that fits the adapter and takes no more memory than `most_memory`;
+    otherwise they are f16. Raises: ArchError, LimitError.
+    """
+    if scales != "f16":
+        with suppress(LimitError):
+            layout = _layout(hp, gguf, limits, n_ctx, scales)
+            if (plan := layout[-1]).total - plan.staging <= most_memory(gguf.size, plan):
+                return layout
+    return _layout(hp, gguf, limits, n_ctx, "f16")
+
+
+def most_memory(file_bytes: int, plan: MemoryPlan) -> float:
+    """Bytes of GPU memory that a loaded model should take at most, for the sake of speed too."""
+    return MOST_PER_FILE_BYTE * file_bytes + plan.kv_cache + MOST_BESIDES
+
+
+def _layout(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str) -> Layout:
+    matrices, vectors = matrices_of(hp, gguf, limits, scales)
     n_batch = MAX_BATCH
     while n_batch > TOKEN_TILE and max(activation_sizes(hp, n_ctx, n_batch).values()) > largest_binding(
         limits
@@ -147,7 +168,19 @@ def plan_for(
         "tables": {"angles": 4 * n_ctx * hp.n_rot},
         "staging": {STAGING: min(CHUNK_BYTES, largest_binding(limits), sum(weights.values()))},
     }
-    return sizes, plan_memory(sizes, limits, n_ctx=n_ctx, n_batch=n_batch, slabs=len(slabs))
+    scale_bytes = sum(
+        slab.scale_bytes for group in matrices.values() for m in group if m.scales for slab in m.slabs
+    )
+    plan = plan_memory(
+        sizes,
+        limits,
+        n_ctx=n_ctx,
+        n_batch=n_batch,
+        slabs=len(slabs),
+        scales=scales,
+        n_scales=scale_bytes // SCALE_BYTES[scales],
+    )
+    return matrices, vectors, sizes, plan
 
 
 async def _compile(

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 class Quant:
     """One ggml tensor type. `block_size` is in elements, `block_bytes` in bytes.
 
-    On the GPU 32 weights of a row are a cell of 4 * `words` words and `scales` f32 scales
-    (shaders/lib/tiles.wgsl); `words` is 0 for types without kernels.
+    On the GPU 32 weights of a row are a cell of 4 * `words` words and `scales` scales, f16 or f32
+    (shaders/lib/tiles.wgsl, shaders/scale); `words` is 0 for types without kernels.
     """
 
     name: str

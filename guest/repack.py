@@ -3,19 +3,25 @@
 import asyncio
 import math
 from array import array
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from .device import Buffer, Gpu, Pipeline, Step
 from .kernels import Variant, compose
-from .weights import STAGING, Rows
+from .weights import STAGING, Matrices, Matrix, Rows
 
 PIECE_WORDS = 6  # struct Piece in shaders/repack.wgsl
+
+
+def _variant(matrix: Matrix) -> Variant:
+    return Variant("repack", matrix.quant.name, scales=matrix.scales)
 
 
 class Repack:
     """Records and submits one dispatch for each piece of a read. `pieces` are small buffers to be freed."""
 
-    def __init__(self, gpu: Gpu, buffers: Mapping[str, Buffer], pipelines: Mapping[str, Pipeline]) -> None:
+    def __init__(
+        self, gpu: Gpu, buffers: Mapping[str, Buffer], pipelines: Mapping[Variant, Pipeline]
+    ) -> None:
         self._gpu = gpu
         self._buffers = buffers
         self._pipelines = pipelines
@@ -23,12 +29,12 @@ class Repack:
         self.pieces: list[Buffer] = []
 
     @classmethod
-    async def ready(cls, gpu: Gpu, buffers: Mapping[str, Buffer], quants: Collection[str]) -> "Repack":
-        """Compile the kernels for these tensor types. Raises: ShaderError."""
+    async def ready(cls, gpu: Gpu, buffers: Mapping[str, Buffer], matrices: Matrices) -> "Repack":
+        """Compile the kernels for the types of these matrices. Raises: ShaderError."""
         size = {"WG": gpu.limits.workgroup_size()}
-        kernels = [compose(Variant("repack", quant), size) for quant in quants]
-        pipelines = await asyncio.gather(*map(gpu.pipeline, kernels))
-        return cls(gpu, buffers, dict(zip(quants, pipelines, strict=True)))
+        variants = {_variant(matrix) for group in matrices.values() for matrix in group}
+        pipelines = await asyncio.gather(*(gpu.pipeline(compose(variant, size)) for variant in variants))
+        return cls(gpu, buffers, dict(zip(variants, pipelines, strict=True)))
 
     def __call__(self, staged: Sequence[tuple[Rows, int]]) -> None:
         """Submit the repacking of these rows, each at its byte offset in the staging buffer.
@@ -45,7 +51,7 @@ class Repack:
             row_bytes = matrix.quant.nbytes(matrix.n_in)
             words = [offset, rows.n_rows, rows.row0, rows.step, matrix.n_in, row_bytes]
             gpu.write(self.pieces[i], 0, array("I", words).tobytes())
-            pipeline = self._pipelines[matrix.quant.name]
+            pipeline = self._pipelines[_variant(matrix)]
             bound = [buffers[STAGING], self.pieces[i], buffers[slab.name], buffers[slab.scales]]
             n = math.ceil(rows.n_rows * matrix.n_blocks / self._wg)
             y = math.ceil(n / most)

@@ -18,6 +18,7 @@ from .hparams import HParams, expected_tensors
 from .quants import Quant
 
 TILE_ROWS = 32
+SCALE_BYTES = {"f16": 2, "f32": 4}
 STAGING = "staging"
 
 
@@ -77,6 +78,7 @@ class Matrix:
     sections: tuple[Section, ...]
     slabs: tuple[Slab, ...]
     row0: int = 0  # number of its first row in a group of several matrices
+    scales: str | None = None  # how they are kept: "f16" or "f32"; None where the type has none
 
     @property
     def n_blocks(self) -> int:
@@ -87,10 +89,13 @@ class Matrix:
 Matrices = Mapping[str, tuple[Matrix, ...]]
 
 
-def matrices_of(hp: HParams, gguf: Gguf, limits: Limits) -> tuple[dict[str, tuple[Matrix, ...]], list[str]]:
+def matrices_of(
+    hp: HParams, gguf: Gguf, limits: Limits, scales: str = "f16"
+) -> tuple[dict[str, tuple[Matrix, ...]], list[str]]:
     """All matrices by group ("token_embd", "blk.0.attn_qkv", …), and the names of the vectors.
 
-    A group is one matrix unless its tensors have different types or do not fit one binding.
+    A group is one matrix unless its tensors have different types or do not fit one binding. `scales` is how
+    they are kept, "f16" or "f32".
 
     Raises: ArchError for a table of tensors that is not this architecture's; LimitError when 32 rows are
     past the adapter's limit.
@@ -101,7 +106,7 @@ def matrices_of(hp: HParams, gguf: Gguf, limits: Limits) -> tuple[dict[str, tupl
     for name, shape in expected.items():
         if len(shape) == 2:
             groups.setdefault(_group(name), []).append(name)
-    return {group: _matrices(gguf, group, names, limits) for group, names in groups.items()}, vectors
+    return {group: _matrices(gguf, group, names, limits, scales) for group, names in groups.items()}, vectors
 
 
 _STACKED = {"attn_q": "attn_qkv", "attn_k": "attn_qkv", "attn_v": "attn_qkv"}
@@ -113,32 +118,36 @@ def _group(tensor: str) -> str:
     return ".".join([*layer, (_STACKED | _ALTERNATING).get(kind, kind)])
 
 
-def _matrices(gguf: Gguf, group: str, names: Sequence[str], limits: Limits) -> tuple[Matrix, ...]:
+def _matrices(
+    gguf: Gguf, group: str, names: Sequence[str], limits: Limits, scales: str
+) -> tuple[Matrix, ...]:
     tensors = [gguf.tensors[name] for name in names]
     if group.endswith(".ffn_gate_up"):
         if len({t.quant.name for t in tensors}) == 1:
             step = len(tensors)
             sections = [Section(t.name, t.shape[0], i, step) for i, t in enumerate(tensors)]
-            return (_matrix(gguf, group, sections, limits),)
-        return tuple(_matrix(gguf, t.name, [Section(t.name, t.shape[0], 0)], limits) for t in tensors)
+            return (_matrix(gguf, group, sections, limits, scales),)
+        return tuple(_matrix(gguf, t.name, [Section(t.name, t.shape[0], 0)], limits, scales) for t in tensors)
     matrices: list[Matrix] = []
     at = first = 0
     run: list[Section] = []
     for i, t in enumerate(tensors):
         if run and t.quant.name != tensors[i - 1].quant.name:
-            matrices.append(_matrix(gguf, run[0].tensor, run, limits, first))
+            matrices.append(_matrix(gguf, run[0].tensor, run, limits, scales, first))
             first, run = at, []
         run.append(Section(t.name, t.shape[0], at - first))
         at += padded(t.shape[0])
-    matrices.append(_matrix(gguf, run[0].tensor if matrices else group, run, limits, first))
+    matrices.append(_matrix(gguf, run[0].tensor if matrices else group, run, limits, scales, first))
     return tuple(matrices)
 
 
-def _matrix(gguf: Gguf, name: str, sections: Sequence[Section], limits: Limits, row0: int = 0) -> Matrix:
+def _matrix(
+    gguf: Gguf, name: str, sections: Sequence[Section], limits: Limits, scales: str, row0: int = 0
+) -> Matrix:
     tensor = gguf.tensors[sections[0].tensor]
     quant, n_in = tensor.quant, tensor.shape[1]
     cells = padded(n_in)  # of a tile: 32 rows of n_in / 32 blocks
-    tile_bytes, tile_scales = 16 * quant.words * cells, max(4, 4 * quant.scales * cells)
+    tile_bytes, tile_scales = 16 * quant.words * cells, SCALE_BYTES[scales] * quant.scales * cells
     limit = largest_binding(limits)
     per_slab = limit // tile_bytes * TILE_ROWS
     if per_slab == 0:
@@ -154,7 +163,7 @@ def _matrix(gguf: Gguf, name: str, sections: Sequence[Section], limits: Limits, 
         tiles = padded(rows) // TILE_ROWS
         scale_bytes = tiles * tile_scales if quant.scales else 4
         slabs.append(Slab(name if i == 0 else f"{name}#{i}", start, rows, tiles * tile_bytes, scale_bytes))
-    return Matrix(name, quant, n_in, tuple(sections), tuple(slabs), row0)
+    return Matrix(name, quant, n_in, tuple(sections), tuple(slabs), row0, scales if quant.scales else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +252,11 @@ def reads_of(
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Bytes of GPU memory a loaded model takes, known before the first upload."""
+    """Bytes of GPU memory a loaded model takes, known before the first upload.
+
+    `scales` is how they are kept, "f16" or "f32"; `weights_f16_scales` and `weights_f32_scales` say what the
+    weights take with either.
+    """
 
     weights: int
     kv_cache: int
@@ -257,17 +270,28 @@ class MemoryPlan:
     n_ctx: int
     n_batch: int
     slabs: int
+    scales: str
+    weights_f16_scales: int
+    weights_f32_scales: int
 
-    def as_dict(self) -> dict[str, int | None]:
+    def as_dict(self) -> dict[str, int | str | None]:
         return asdict(self)
 
 
 def plan_memory(
-    sizes: Mapping[str, Mapping[str, int]], limits: Limits, *, n_ctx: int, n_batch: int, slabs: int
+    sizes: Mapping[str, Mapping[str, int]],
+    limits: Limits,
+    *,
+    n_ctx: int,
+    n_batch: int,
+    slabs: int,
+    scales: str,
+    n_scales: int,
 ) -> MemoryPlan:
     """Add up the buffers of `sizes` (group -> buffer name -> bytes) and hold them against the limits.
 
-    `sizes` has the groups weights, kv_cache, activations, tables and staging.
+    `sizes` has the groups weights, kv_cache, activations, tables and staging; among the weights are
+    `n_scales` scales, kept as `scales`.
 
     Raises: LimitError with needed and available bytes.
     """
@@ -305,4 +329,9 @@ def plan_memory(
         n_ctx=n_ctx,
         n_batch=n_batch,
         slabs=slabs,
+        scales=scales,
+        **{
+            f"weights_{kept}_scales": groups["weights"] + n_scales * (n - SCALE_BYTES[scales])
+            for kept, n in SCALE_BYTES.items()
+        },
     )

@@ -10,9 +10,9 @@ from pagelm.errors import PagelmError
 from pagelm.gguf import Gguf, read_gguf
 from pagelm.host.models import is_url
 from pagelm.hparams import hparams_from
-from pagelm.loading import context_of, plan_for
+from pagelm.loading import context_of, layout_of
 from pagelm.sources import FileSource, HttpSource
-from pagelm.weights import exact, matrices_of
+from pagelm.weights import exact
 
 SHOWN = 8  # elements of a long array
 
@@ -81,8 +81,7 @@ def _plan(gguf: Gguf, n_ctx: int | None, memory_budget: int | None) -> dict[str,
     limits = Limits(memory_budget=memory_budget)
     try:
         hp = hparams_from(gguf)
-        matrices, vectors = matrices_of(hp, gguf, limits)
-        _, plan = plan_for(hp, gguf, matrices, vectors, limits, context_of(hp, n_ctx))
+        *_, plan = layout_of(hp, gguf, limits, context_of(hp, n_ctx))
     except PagelmError as e:
         return {"error": f"{type(e).__name__}: {e}"}
     return dict(plan.as_dict())
@@ -110,10 +109,10 @@ def as_text(report: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _plan_text(key: str, value: int | None) -> str:
+def _plan_text(key: str, value: int | str | None) -> str:
     if value is None:
         return "none"
-    return str(value) if key in ("n_ctx", "n_batch", "slabs") else exact(value)
+    return str(value) if isinstance(value, str) or key in ("n_ctx", "n_batch", "slabs") else exact(value)
 
 
 def _value_text(value: Any) -> str:

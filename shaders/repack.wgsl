@@ -1,6 +1,6 @@
 // repack: rows as the file has them, into the tiles that the kernels read (lib/tiles.wgsl). Bits only: no
-// weight is changed, scales are widened to f32.
-// shapes  raw: n_rows rows of row_bytes bytes   q: WORDS words a quarter   s: one scale (or pair) a cell
+// weight is changed; scales stay f16 or are widened to f32 (keep/<F>).
+// shapes  raw: n_rows rows of row_bytes bytes   q: WORDS words a quarter   s: the scales of each cell
 // grid    x, y: ceil(n_rows * n_blocks / WG) workgroups, folded; one invocation per block
 // uses    lib/grid.wgsl lib/tiles.wgsl repack/<Q>.wgsl
 // error   none
@@ -33,7 +33,5 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
   // Of the block at byte `at`, whose first weight is that element of its row: its words to q[to…], the quarters
   // in the order of `lane`. Unrolled, and each word of `raw` read once: loads and stores are what this costs.
   move_words(at, 32u * block, cell * WORDS * 4u, cell & 3u);
-  if (HAS_SCALES) {
-    s[cell] = scale_of(at);
-  }
+  move_scales(at, cell);
 }

@@ -75,6 +75,8 @@ def test_unknown_kernels_and_missing_types_are_named():
         compose(Variant("attention"), {})
     with pytest.raises(ShaderError, match="shaders/share/pair.wgsl does not exist"):
         compose(Variant("attention", share="pair"), {})
+    with pytest.raises(ShaderError, match="q4_1.wgsl needs a way to keep scales; allowed: f16, f32"):
+        compose(Variant("embed", "Q4_1"), {})
     with pytest.raises(ShaderError, match="matmul.wgsl needs a way over its rows; allowed: loop, registers"):
         compose(Variant("matmul", "F32", "alone"), {})
     with pytest.raises(ShaderError, match=r"shaders/rows/loop.wgsl:\d+: tile size [PTC] was not given"):
@@ -82,7 +84,8 @@ def test_unknown_kernels_and_missing_types_are_named():
 
 
 def test_a_variant_s_name_tells_it_from_all_others():
-    assert Variant("matmul", "Q4_1", "alone", "registers", TILE).name == "matmul.q4_1.alone.registers.p4t1"
+    whole = Variant("matmul", "Q4_1", "alone", "registers", TILE, "f16")
+    assert whole.name == "matmul.q4_1.f16.alone.registers.p4t1"
     assert RMS_NORM.name == "rms_norm"
     assert len({v.name for v in variants()}) == len(list(variants())) == len(shaders(64))
 
@@ -90,7 +93,7 @@ def test_a_variant_s_name_tells_it_from_all_others():
 def test_choices_choose_parts():
     """The quant part declares the first bindings, the share part comes once, a feature is asked for first."""
     overrides = dict.fromkeys(("N_EMBD", "N_ROWS", "STRIDE", "N_PARTIALS"), 32)
-    embed = compose(Variant("embed", "Q8_0"), overrides)
+    embed = compose(Variant("embed", "Q8_0", scales="f16"), overrides)
     assert [b.name for b in embed.bindings][:3] == ["q", "s", "norm"]
     assert ("shaders/quant/q8_0.wgsl", 10) in embed.lines
     sources = shaders(64)

@@ -1,5 +1,6 @@
 """Loading on a fake device: what is uploaded, planned, refused and freed."""
 
+import asyncio
 import re
 from itertools import pairwise
 
@@ -9,6 +10,7 @@ from fake_model import TINY, load, run
 from tiny_gguf import tiny_model
 
 import pagelm
+from pagelm import loading
 from pagelm.cancel import Cancel
 from pagelm.device import CHUNK_BYTES, Limits
 from pagelm.errors import (
@@ -18,7 +20,10 @@ from pagelm.errors import (
     PagelmError,
 )
 from pagelm.gguf import read_gguf
+from pagelm.hparams import hparams_from
+from pagelm.loading import layout_of
 from pagelm.sources import MemorySource
+from pagelm.weights import padded
 
 
 def test_upload_brings_every_tensor_in_chunks_of_at_most_16_mib():
@@ -54,6 +59,34 @@ def test_memory_budget_is_enforced_before_the_first_buffer():
     assert (error.value.needed, error.value.available) == (plan.total, plan.total - 1)
     assert gpu.buffers_created == 0
     assert load(FakeGpu(Limits(memory_budget=plan.total))).plan.total == plan.total
+
+
+@pytest.mark.parametrize("quant", ["Q4_1", "Q4_0", "Q8_0"])
+def test_f32_scales_are_kept_where_they_fit_and_the_plan_tells_both_sizes(quant, monkeypatch):
+    """Both by hand: 2 bytes more for each scale of 32 weights."""
+    gguf = asyncio.run(read_gguf(MemorySource(tiny_model(quant=quant))))
+    hp = hparams_from(gguf)
+    each = 2 * (2 if quant == "Q4_1" else 1)
+    more = sum(
+        each * padded(t.shape[0]) * t.shape[1] // 32 for t in gguf.tensors.values() if len(t.shape) == 2
+    )
+
+    def plan(scales, **limits):
+        return layout_of(hp, gguf, Limits(**limits), 100, scales)[-1]
+
+    narrow, wide = plan("f16"), plan("f32")
+    assert (narrow.scales, wide.scales) == ("f16", "f32")
+    assert wide.weights - narrow.weights == more
+    for told in (narrow, wide):
+        assert (told.weights_f16_scales, told.weights_f32_scales) == (narrow.weights, wide.weights)
+    # past the adapter's memory, or past what a model should take: as the file has them
+    assert plan("f32", memory_budget=wide.total).scales == "f32"
+    assert plan("f32", memory_budget=wide.total - 1).scales == "f16"
+    used = wide.total - wide.staging - wide.kv_cache
+    monkeypatch.setattr(loading, "MOST_BESIDES", used - loading.MOST_PER_FILE_BYTE * gguf.size)
+    assert plan("f32").scales == "f32"
+    monkeypatch.setattr(loading, "MOST_BESIDES", used - loading.MOST_PER_FILE_BYTE * gguf.size - 1)
+    assert plan("f32").scales == "f16"
 
 
 def test_a_context_past_the_binding_limit_is_refused_with_both_numbers():

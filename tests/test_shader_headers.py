@@ -5,12 +5,12 @@ from importlib.resources import files
 
 import pytest
 
-from pagelm.kernels import ROWS, SHARES, _parts, _uses, kernel_names, shaders, variants
+from pagelm.kernels import ROWS, SCALES, SHARES, _parts, _uses, kernel_names, shaders, variants
 from pagelm.quants import QUANTS, SUPPORTED
 
 SHADERS = files("pagelm.shaders")
 FIELDS = ("shapes", "grid", "tile", "uses", "error", "source")
-FOLDERS = ("lib", "load", "quant", "repack", "rows", "share")
+FOLDERS = ("keep", "lib", "load", "quant", "repack", "rows", "scale", "share")
 PARTS = sorted(f"{folder}/{entry.name}" for folder in FOLDERS for entry in SHADERS.joinpath(folder).iterdir())
 KERNELS = [f"{name}.wgsl" for name in kernel_names()]
 BINDING = re.compile(
@@ -108,11 +108,12 @@ def test_rows_parts_hand_out_the_same(rows):
 @pytest.mark.parametrize("quant", SUPPORTED)
 def test_quant_part_hands_out_cells_and_cites_its_layout(quant):
     path = f"quant/{quant.lower()}.wgsl"
-    source = text(path)
+    source, n = text(path), QUANTS[quant].scales
     assert [(index, access, name) for index, access, name, _ in BINDING.findall(source)] == [
         ("0", "storage, read", "q"),
-        ("1", "storage, read", "s"),
+        *([("1", "storage, read", "s")] if n == 0 else []),
     ]
+    assert ([f"scale/<F>_{n}.wgsl"] if n else []) == [part for part in _uses(path) if "scale" in part]
     assert {"q", "s", "uses", "source"} <= {*re.findall(r"^// +(\w+)  +\S", source, re.M)}
     assert re.search(r"^// source +(IEEE|.*/blob/[0-9a-f]{40}/)", source, re.M)
     for given in (
@@ -131,13 +132,27 @@ def test_quant_part_hands_out_cells_and_cites_its_layout(quant):
 @pytest.mark.parametrize("quant", SUPPORTED)
 def test_repack_part_agrees_with_the_table(quant):
     source, row = text(f"repack/{quant.lower()}.wgsl"), QUANTS[quant]
-    assert [(index, access, name) for index, access, name, _ in BINDING.findall(source)] == [
-        ("3", "storage, read_write", "s")
+    assert [(index, access, name) for index, access, name, _ in BINDING.findall(source)] == (
+        [("3", "storage, read_write", "s")] if row.scales == 0 else []
+    )
+    assert ([f"keep/<F>_{row.scales}.wgsl"] if row.scales else []) == [
+        part for part in _uses(f"repack/{quant.lower()}.wgsl") if "keep" in part
     ]
     assert dict(re.findall(r"^const (\w+) = (\w+?)u?;$", source, re.M)) == {
         "BLOCK_BYTES": str(row.nbytes(32)),
-        "HAS_SCALES": str(row.scales > 0).lower(),
         "WORDS": str(row.words),
     }
     assert "fn move_words(at: u32, element: u32, to: u32, lane: u32) {" in source
-    assert f"fn scale_of(at: u32) -> {'vec2f' if row.scales == 2 else 'f32'} {{" in source
+    assert "fn move_scales(at: u32, cell: u32) {" in source
+
+
+@pytest.mark.parametrize("scales", SCALES)
+@pytest.mark.parametrize("n", [1, 2])
+def test_scale_and_keep_parts_hand_out_the_same(scales, n):
+    for folder, at, access, given in (
+        ("scale", "1", "storage, read", "fn scales_of(cell: u32) -> vec2f {"),
+        ("keep", "3", "storage, read_write", "fn keep_scales(cell: u32, halves: u32) {"),
+    ):
+        source = text(f"{folder}/{scales}_{n}.wgsl")
+        assert [found[:3] for found in BINDING.findall(source)] == [(at, access, "s")]
+        assert given in source

@@ -79,23 +79,23 @@ def models(draw: st.DrawFn) -> bytes:
     return f.data()
 
 
-def planned(gguf: Gguf, times: float) -> tuple[dict, list[str], int]:
+def planned(gguf: Gguf, times: float, scales: str = "f16") -> tuple[dict, list[str], int]:
     """Matrices and vectors for an adapter that binds `times` the largest tile, and its limit."""
     tiles = [16 * t.quant.words * padded(t.shape[1]) for t in gguf.tensors.values() if len(t.shape) == 2]
     limit = int(times * max(tiles))
     limits = Limits(max_storage_buffer_binding_size=limit)
-    return *matrices_of(hparams_from(gguf), gguf, limits), limit
+    return *matrices_of(hparams_from(gguf), gguf, limits, scales), limit
 
 
 TIMES = st.floats(1, 5)
 
 
 @settings(deadline=None, max_examples=300)
-@given(data=models(), times=TIMES)
-def test_matrices_hold_every_row_in_whole_tiles(data, times):
+@given(data=models(), times=TIMES, scales=st.sampled_from(["f16", "f32"]))
+def test_matrices_hold_every_row_in_whole_tiles(data, times, scales):
     """Rows of a group are numbered through: q, k and v one after another, gate and up by turns."""
     gguf = parse(data)
-    matrices, vectors, limit = planned(gguf, times)
+    matrices, vectors, limit = planned(gguf, times, scales)
     assert {t.name for t in gguf.tensors.values() if len(t.shape) == 1} == set(vectors)
     sections = [s for m in itertools.chain(*matrices.values()) for s in m.sections]
     assert sorted(s.tensor for s in sections) == sorted(gguf.tensors.keys() - set(vectors))
@@ -118,7 +118,9 @@ def test_matrices_hold_every_row_in_whole_tiles(data, times):
                 assert slab.row0 % 32 == 0 and (slab.n_rows % 32 == 0 or slab is m.slabs[-1])
                 cells = padded(slab.n_rows) * m.n_blocks
                 assert slab.nbytes == 16 * m.quant.words * cells <= limit
-                assert slab.scale_bytes == max(4, 4 * m.quant.scales * cells) <= limit
+                each = {None: 0, "f16": 2, "f32": 4}[m.scales]
+                assert slab.scale_bytes == max(4, each * m.quant.scales * cells) <= limit
+            assert m.scales == (scales if m.quant.scales else None)
         if not group.endswith("ffn_gate_up"):
             assert len(set(taken)) == len(taken)
         by_tensor = {s.tensor: (m.row0 + s.start, s.step) for m in parts for s in m.sections}
@@ -205,13 +207,17 @@ def test_what_does_not_fit_is_refused_by_name():
     assert (e.value.needed, e.value.available) == (4 * 96, 4 * 96 - 4)
 
 
+MIXED = {"attn_v": "F16", "attn_q": "Q8_0", "ffn_up": "Q4_0", "token_embd": "F32", "": "Q4_1"}
+SCALE = {"f16": np.float16, "f32": np.float32}
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "quant",
-    ["F16", "Q8_0", {"attn_v": "F16", "attn_q": "Q8_0", "ffn_up": "Q4_0", "token_embd": "F32", "": "Q4_1"}],
-    ids=["f16", "q8_0", "mixed"],
+    ("quant", "scales"),
+    [("F16", "f16"), ("Q8_0", "f16"), (MIXED, "f16"), (MIXED, "f32")],
+    ids=["f16", "q8_0", "mixed", "mixed with f32 scales"],
 )
-def test_all_weights_arrive_in_their_tiles(tmp_path, quant):
+def test_all_weights_arrive_in_their_tiles(tmp_path, quant, scales):
     """Uploaded and repacked on the GPU in many small reads, into small slabs: as numpy tiles them."""
     from pagelm.device.native import NativeGpu
 
@@ -224,15 +230,17 @@ def test_all_weights_arrive_in_their_tiles(tmp_path, quant):
         gpu = await NativeGpu.open()
         try:
             matrices, vectors = matrices_of(
-                hparams_from(gguf), gguf, replace(gpu.limits, max_storage_buffer_binding_size=20000)
+                hparams_from(gguf),
+                gguf,
+                replace(gpu.limits, max_storage_buffer_binding_size=20000),
+                scales,
             )
             sizes = {name: gguf.tensors[name].nbytes for name in vectors} | {STAGING: staging}
             for m in itertools.chain(*matrices.values()):
                 for slab in m.slabs:
                     sizes |= {slab.name: slab.nbytes, slab.scales: slab.scale_bytes}
             buffers = {name: gpu.buffer(nbytes, name) for name, nbytes in sizes.items()}
-            quants = {m.quant.name for group in matrices.values() for m in group}
-            repack = await Repack.ready(gpu, buffers, quants)
+            repack = await Repack.ready(gpu, buffers, matrices)
             for read in reads_of(gguf, matrices, vectors, buffers, staging):
                 await gpu.upload(MemorySource(data), read.chunk)
                 repack(read.staged)
@@ -255,9 +263,9 @@ def test_all_weights_arrive_in_their_tiles(tmp_path, quant):
             given[rows] = True
         tile, place, _ = places(np.flatnonzero(~given))
         for name, expected in zip(
-            ("name", "scales"), tiled(m.quant.name, raw.ravel(), n_rows, m.n_in), strict=True
+            ("name", "scales"), tiled(m.quant.name, raw.ravel(), n_rows, m.n_in, SCALE[scales]), strict=True
         ):
-            bits = expected.view(np.uint32)
+            bits = expected.view(f"u{expected.itemsize}")
             if bits.size > 1:
                 bits = bits.reshape(n_rows // 32, m.n_blocks, 32, -1)
                 bits[tile, :, place] = 0  # rows that are not in the file are never written

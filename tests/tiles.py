@@ -12,8 +12,13 @@ def places(row: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return row // 32, row % 32 // 8 * 8 + row % 2 * 4 + lane, lane
 
 
-def tiled(quant: str, raw: np.ndarray, n_rows: int, n_in: int) -> tuple[np.ndarray, np.ndarray]:
-    """(q, s) of `n_rows` rows of `n_in` elements; `raw` holds their bytes, row after row."""
+def tiled(
+    quant: str, raw: np.ndarray, n_rows: int, n_in: int, scale: type[np.floating] = np.float16
+) -> tuple[np.ndarray, np.ndarray]:
+    """(q, s) of `n_rows` rows of `n_in` elements; `raw` holds their bytes, row after row.
+
+    s has the scales of the cells in order, of type `scale`.
+    """
     n_blocks, n_tiles = -(-n_in // 32), -(-n_rows // 32)
     kind = gguf.GGMLQuantizationType[quant]
     size, nbytes = gguf.GGML_QUANT_SIZES[kind]
@@ -23,7 +28,7 @@ def tiled(quant: str, raw: np.ndarray, n_rows: int, n_in: int) -> tuple[np.ndarr
     blocks = rows.reshape(n_rows, n_blocks, -1)
     quarters, scales = _parts(quant, blocks)  # (rows, blocks, 4, words), (rows, blocks, n)
     q = np.zeros((n_tiles, n_blocks, 32, WORDS[quant], 4), np.uint32)
-    s = np.zeros((n_tiles, n_blocks, 32, scales.shape[-1]), np.float32)
+    s = np.zeros((n_tiles, n_blocks, 32, scales.shape[-1]), scale)
     tile, place, lane = places(np.arange(n_rows))
     for slot in range(4):
         q[tile, :, place, :, slot] = quarters[np.arange(n_rows), :, slot ^ lane]
@@ -34,7 +39,7 @@ def tiled(quant: str, raw: np.ndarray, n_rows: int, n_in: int) -> tuple[np.ndarr
 def _parts(quant: str, blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     n_rows, n_blocks, _ = blocks.shape
     header = {"Q4_0": 2, "Q4_1": 4, "Q8_0": 2}.get(quant, 0)
-    scales = blocks[:, :, :header].copy().view(np.float16).astype(np.float32)
+    scales = blocks[:, :, :header].copy().view(np.float16)
     words = blocks[:, :, header:].copy().view(np.uint32)
     if quant == "Q8_0":  # 8 words: elements 4 w … 4 w + 3; quarter i has words i and i + 4
         words = words ^ np.uint32(0x00808080)

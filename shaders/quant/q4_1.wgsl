@@ -2,17 +2,16 @@
 //   q   a cell is vec4u: word s holds quarter s ^ lane, nibble 2 i + h of it element 16 h + 4 quarter + i,
 //       the top one with its sign bit flipped (minus 8), so that a signed mask and conversion does for all
 //   s   d, m
-// uses    lib/cell.wgsl lib/nibbles.wgsl
+// uses    scale/<F>_2.wgsl lib/cell.wgsl lib/nibbles.wgsl
 // source  block_q4_1 in https://github.com/ggml-org/llama.cpp/blob/80fb11ac73e66d89eae2c6a91d8a77428fa733ed/ggml/src/ggml-common.h
 @group(0) @binding(0) var<storage, read>       q: array<vec4u>;
-@group(0) @binding(1) var<storage, read>       s: array<vec2f>;
 
 struct Words {
   v: vec4i, dm: vec2f,
 }
 
 fn words(cell: u32) -> Words {
-  return Words(bitcast<vec4i>(q[cell]), s[cell]);
+  return Words(bitcast<vec4i>(q[cell]), scales_of(cell));
 }
 
 // repeat i in 0..4

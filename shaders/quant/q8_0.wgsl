@@ -3,10 +3,9 @@
 //       second 16 + 4 i … ; all but the top byte with their sign bit flipped (plus 128), so that a signed mask
 //       and conversion does for all
 //   s   d
-// uses    lib/cell.wgsl
+// uses    scale/<F>_1.wgsl lib/cell.wgsl
 // source  block_q8_0 in https://github.com/ggml-org/llama.cpp/blob/80fb11ac73e66d89eae2c6a91d8a77428fa733ed/ggml/src/ggml-common.h
 @group(0) @binding(0) var<storage, read>       q: array<vec4u>;
-@group(0) @binding(1) var<storage, read>       s: array<f32>;
 
 const SCALE_A = vec4f(0x1p0, 0x1p-8, 0x1p-16, 0x1p-24);
 const SCALE_B = SCALE_A;
@@ -20,7 +19,7 @@ struct Words {
 }
 
 fn words(cell: u32) -> Words {
-  return Words(bitcast<vec4i>(q[2u * cell]), bitcast<vec4i>(q[2u * cell + 1u]), vec2f(s[cell], 0.0));
+  return Words(bitcast<vec4i>(q[2u * cell]), bitcast<vec4i>(q[2u * cell + 1u]), scales_of(cell));
 }
 
 // repeat i in 0..4

@@ -2,7 +2,6 @@
 // uses    lib/bytes.wgsl
 @group(0) @binding(3) var<storage, read_write> s: array<f32>;
 const BLOCK_BYTES = 64u;
-const HAS_SCALES = false;
 const WORDS = 4u;
 
 fn move_words(at: u32, element: u32, to: u32, lane: u32) {
@@ -25,6 +24,5 @@ fn move_words(at: u32, element: u32, to: u32, lane: u32) {
   // end
 }
 
-fn scale_of(at: u32) -> f32 {
-  return 0.0;
+fn move_scales(at: u32, cell: u32) {
 }

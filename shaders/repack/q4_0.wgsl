@@ -1,8 +1,6 @@
 // Q4_0 in the file: 18 bytes, f16 d, 16 bytes of nibbles: byte j holds elements j (low) and j + 16 (high).
-// uses    lib/bytes.wgsl
-@group(0) @binding(3) var<storage, read_write> s: array<f32>;
+// uses    lib/bytes.wgsl keep/<F>_1.wgsl
 const BLOCK_BYTES = 18u;
-const HAS_SCALES = true;
 const WORDS = 1u;
 
 fn move_words(at: u32, element: u32, to: u32, lane: u32) {
@@ -18,6 +16,6 @@ fn move_words(at: u32, element: u32, to: u32, lane: u32) {
   // end
 }
 
-fn scale_of(at: u32) -> f32 {
-  return unpack2x16float(load_half(at)).x;
+fn move_scales(at: u32, cell: u32) {
+  keep_scales(cell, load_half(at));
 }

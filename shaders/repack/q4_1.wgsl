@@ -1,8 +1,6 @@
 // Q4_1 in the file: 20 bytes, f16 d, f16 m, 16 bytes of nibbles: byte j holds elements j (low) and j + 16 (high).
-// uses    lib/bytes.wgsl
-@group(0) @binding(3) var<storage, read_write> s: array<vec2f>;
+// uses    lib/bytes.wgsl keep/<F>_2.wgsl
 const BLOCK_BYTES = 20u;
-const HAS_SCALES = true;
 const WORDS = 1u;
 
 fn move_words(at: u32, element: u32, to: u32, lane: u32) {
@@ -11,6 +9,6 @@ fn move_words(at: u32, element: u32, to: u32, lane: u32) {
   // end
 }
 
-fn scale_of(at: u32) -> vec2f {
-  return unpack2x16float(raw[at / 4u]);
+fn move_scales(at: u32, cell: u32) {
+  keep_scales(cell, raw[at / 4u]);
 }

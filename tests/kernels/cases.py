@@ -1,5 +1,8 @@
 """The case table: every kernel, with sizes around the workgroup and tile size, outliers, zero rows, ties."""
 
+from dataclasses import replace
+
+import numpy as np
 from kernel_case import KernelCase
 from kernels.attention import baseline_cases, combine_cases, kv_store_cases, rope_cases, stretch_cases
 from kernels.elementwise import elementwise_cases, embed_cases, rms_norm_cases, share_cases
@@ -7,6 +10,21 @@ from kernels.maxima import accept_cases, argmax_cases, logits_cases
 from kernels.probes import probe_cases
 from kernels.products import gate_up_cases, matmul_cases, project_cases, qkv_cases
 from kernels.repacking import repack_cases
+
+from pagelm.kernels import variants
+
+
+def widened(case: KernelCase) -> KernelCase:
+    """The same with f32 scales: exactly the numbers that the f16 ones stand for."""
+    s = case.inputs["s"].view(np.float16).astype(np.float32)
+    expect = dict(case.expect)
+    if "s" in expect:  # what repack writes, as bits
+        s = s.view(np.uint32)
+        bits = expect["s"].values.view(np.float16).astype(np.float32).view(np.uint32)
+        expect["s"] = replace(expect["s"], values=bits)
+    op = replace(case.op, variant=replace(case.op.variant, scales="f32"))
+    return replace(case, id=case.id + "-f32", op=op, inputs={**case.inputs, "s": s}, expect=expect)
+
 
 CASES: list[KernelCase] = [
     *share_cases(),
@@ -27,4 +45,11 @@ CASES: list[KernelCase] = [
     *argmax_cases(),
     *probe_cases(),
     *accept_cases(),
+]
+
+WIDE = {variant for variant in variants() if variant.scales == "f32"}
+CASES += [
+    widened(case)
+    for case in CASES
+    if case.op.variant.scales and replace(case.op.variant, scales="f32") in WIDE
 ]

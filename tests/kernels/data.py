@@ -100,6 +100,11 @@ class Weights:
         return dict(zip("qs", tiled(self.quant, self.raw.ravel(), *self.values.shape), strict=True))
 
     @property
+    def scales(self) -> str | None:
+        """How `tiles` keeps them: as the file does (`widened` makes cases with f32 of these)."""
+        return "f16" if self.quant.startswith("Q") else None
+
+    @property
     def spread(self) -> np.ndarray:
         """Per weight, the size of the numbers that it is put together from: rounding is relative to it.
 

@@ -54,7 +54,13 @@ def embed_case(name: str, w: Weights, tokens: list[int], row0: int = 0) -> Kerne
             expect["partials"][t, ::2] = np.pad(row**2, (0, stride - n_in)).reshape(-1, 32).sum(1)
     inputs = {**w.tiles, "norm": gain, "state": state(3, n_tokens, tokens), **before}
     overrides = {"N_EMBD": n_in, "N_ROWS": n_rows, "ROW0": row0, "STRIDE": stride, "N_PARTIALS": n_partials}
-    op = Op("embed", Variant("embed", w.quant), tuple(inputs), overrides, invocations=stride // 32)
+    op = Op(
+        "embed",
+        Variant("embed", w.quant, scales=w.scales),
+        tuple(inputs),
+        overrides,
+        invocations=stride // 32,
+    )
     why = "d * q + m rounds twice; h once more; 32 squares are added up"
     outputs = {
         out: Expect(expect[out], ulps * EPS32 * np.abs(expect[out]) + 1e-30, why)

@@ -46,7 +46,7 @@ def product_op(
     n_rows = padded(int(shape["N_ROWS"]))
     return Op(
         kernel,
-        Variant(kernel, w.quant, share, tile.rows, tile.sizes),
+        Variant(kernel, w.quant, share, tile.rows, tile.sizes, w.scales),
         tuple(buffers),
         shape,
         invocations=4 * -(-n_rows // (8 * tile.pairs)),

@@ -8,7 +8,7 @@ from tiles import places, tiled
 from pagelm.kernels import Variant
 from pagelm.program import Op
 
-OTHER = 0xA5A5A5A5  # words of rows that are not this piece's
+OTHER = 0xA5  # bytes of rows that are not this piece's
 
 
 def repack_cases() -> list[KernelCase]:
@@ -30,7 +30,7 @@ def repack_cases() -> list[KernelCase]:
 
 def repack_case(name: str, quant: str, n_rows: int, n_in: int, at: int, row0: int, step: int) -> KernelCase:
     """`n_rows` rows from byte `at` of the staging buffer on, to rows `row0`, `row0 + step`, … of a matrix."""
-    r = rng(name)
+    r, plain = rng(name), not quant.startswith("Q")
     raw = adversarial(quant, r, n_rows, n_in)
     rows = row0 + step * np.arange(n_rows)
     n_matrix, n_blocks = -(-(rows[-1] + 1) // 32) * 32, -(-n_in // 32)
@@ -39,8 +39,8 @@ def repack_case(name: str, quant: str, n_rows: int, n_in: int, at: int, row0: in
     tile, place, _ = places(rows)
     before, expect = {}, {}
     for out, tiles in zip("qs", tiled(quant, whole.ravel(), n_matrix, n_in), strict=True):
-        bits = tiles.view(np.uint32)
-        before[out] = np.full(bits.shape, OTHER, np.uint32)
+        bits = tiles.view(f"u{tiles.itemsize}")
+        before[out] = np.full(4 * bits.nbytes, OTHER, np.uint8).view(bits.dtype)[: bits.size]
         expect[out] = before[out].copy()
         if bits.size >= n_matrix:  # not the buffer of scales of a type that has none
             shape = n_matrix // 32, n_blocks, 32, -1
@@ -50,5 +50,11 @@ def repack_case(name: str, quant: str, n_rows: int, n_in: int, at: int, row0: in
     piece = np.array([at, n_rows, row0, step, n_in, raw.shape[1]], np.uint32)
     inputs = {"raw": staging, "piece": piece, **before}
     n = n_rows * n_blocks
-    op = Op("repack", Variant("repack", quant), tuple(inputs), invocations=n, per_token=0)
+    op = Op(
+        "repack",
+        Variant("repack", quant, scales=None if plain else "f16"),
+        tuple(inputs),
+        invocations=n,
+        per_token=0,
+    )
     return KernelCase(name, op, inputs, {out: Expect(expect[out], 0.0, "bits") for out in "qs"})

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from kernel_case import WORKGROUP_SIZES, run_case
-from kernels.cases import CASES
+from kernels.cases import CASES, widened
 
 from pagelm.device.native import NativeGpu, for_naga
 from pagelm.kernels import Variant, compose, kernel_names, shaders, variants
@@ -50,6 +50,18 @@ def test_every_kernel_is_right_at_every_workgroup_size(gpu, variant):
     for wg in WORKGROUP_SIZES:
         if wg >= 4 or variant.share != "quad":  # quads need whole ones
             case.check(asyncio.run(run_case(gpu, case, wg)))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "case",
+    [c for c in NATIVE if c.op.variant.scales == "f16" and "s" in c.inputs and "adversarial" in c.id],
+    ids=lambda case: case.id,
+)
+def test_scales_of_either_width_give_the_same_bits(gpu, case):
+    """Subnormal ones among them: WGSL lets an adapter flush those; the software adapters do not."""
+    f16, f32 = (asyncio.run(run_case(gpu, c, 64)) for c in (case, widened(case)))
+    assert f16 == f32
 
 
 @pytest.mark.gpu
