@@ -20,10 +20,10 @@ def message(kernel):
 
 @pytest.mark.parametrize("workgroup_size", WORKGROUP_SIZES)
 def test_every_shader_compiles_in_tint_without_a_message(browser_lm, workgroup_size):
-    """Those with rows at three sizes only: there are many, and a size is no more to them than a factor."""
+    """Of those with rows the ones that are run too, at two sizes: to them it is a factor. Naga gets all."""
     cases = {case.op.variant.name: case for case in CASES}
     for name, source in shaders(workgroup_size).items():
-        if cases[name].op.variant.rows and workgroup_size not in (1, 4, 64):
+        if name not in cases or (cases[name].op.variant.rows and workgroup_size not in (4, 64)):
             continue
         kernel = cases[name].kernel(workgroup_size)
         answer = browser_lm.call("compile", {**message(kernel), "source": source})

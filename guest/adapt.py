@@ -84,7 +84,7 @@ def candidates(gpu: Gpu, named: Choice) -> list[Choice]:
     name, size = software(gpu), named.workgroup_size
     shares = ("quad", "alone") if named.share == "quad" else ("alone",)
     if name == "swiftshader":
-        found += [replace(named, share="alone"), Choice("quad", "registers", size, pairs=2)]
+        found += [named.alone(), Choice("quad", "registers", size, pairs=2)]
     elif name in MESA:  # which unrolls what rows="loop" has in its loop, and compiles it for a minute
         found += [Choice(share, "registers", size, pairs) for share, pairs in (("quad", 2), ("alone", 4))]
     else:

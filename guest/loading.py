@@ -77,6 +77,8 @@ async def load_model(
     matrices, vectors, sizes, plan = layout_of(hp, gguf, gpu.limits, n_ctx, named.scales)
     # Before anything else runs on the GPU, or compiles beside it: that would be measured too.
     tuning = await (tuner or Tuner("off")).tune(gpu, matrices, named, report, cancel)
+    if tuning.choice.scales != named.scales:
+        matrices, vectors, sizes, plan = layout_of(hp, gguf, gpu.limits, n_ctx, tuning.choice.scales)
     model = Model(gpu, gguf, hp, plan)
     model.tuning = tuning
     buffers, repack = model._buffers, None

@@ -126,7 +126,7 @@ class Tuner:
     def _key(self, gpu: Gpu, matrix: Matrix) -> str:
         """All that the result depends on."""
         who = asdict(gpu.adapter).values()
-        what = (matrix.quant.name, matrix.n_in, matrix.sections[0].n_rows)
+        what = (matrix.quant.name, matrix.scales, matrix.n_in, matrix.sections[0].n_rows)
         return " | ".join(map(str, ("tuning", self._version, gpu.runtime, *who, *what)))
 
 
@@ -140,7 +140,8 @@ def sample_of(matrices: Matrices) -> Matrix:
     n = max(1, min(tiles, MAX_ROWS // TILE_ROWS, MAX_BYTES // tile_bytes))
     rows = min(n * TILE_ROWS, slab.n_rows)
     part = Slab("tuning", 0, rows, n * tile_bytes, max(4, n * scale_bytes))
-    return Matrix("tuning", matrix.quant, matrix.n_in, (Section("tuning.weight", rows, 0),), (part,))
+    section = Section("tuning.weight", rows, 0)
+    return Matrix("tuning", matrix.quant, matrix.n_in, (section,), (part,), scales=matrix.scales)
 
 
 def _read(text: str | None, allowed: Sequence[Choice]) -> Tuning | None:

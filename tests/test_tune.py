@@ -48,7 +48,7 @@ class Paced(FakeGpu):
     def submit(self, recording, read=None):
         if recording[0].label == "tuning":
             for step in recording:
-                _, _, share, rows, tile = step.pipeline.name.split(".")
+                share, rows, tile = step.pipeline.name.split(".")[-3:]
                 name = f"{share}.{rows}.wg{step.pipeline.overrides['WG']}.{tile.partition('t')[0]}"
                 self.now += self._seconds(name)
             self.tried.append(name)
