@@ -2,7 +2,7 @@
 
 import pytest
 from kernel_case import WORKGROUP_SIZES
-from kernels.cases import CASES
+from kernels.cases import CASES, widened
 
 from pagelm.kernels import Variant, compose, shaders
 
@@ -16,6 +16,15 @@ def message(kernel):
         "bindings": [{"name": b.name, "access": b.access} for b in kernel.bindings],
         "overrides": dict(kernel.overrides),
     }
+
+
+def results_of(lm, case, wg):
+    """The bytes of all buffers that the case's kernel may write."""
+    kernel = message(case.kernel(wg))
+    assert lm.call("compile", kernel) == {"messages": [], "error": ""}
+    buffers = {name: value.tobytes() for name, value in case.inputs.items()}
+    results = lm.call("run_kernel", {"kernel": kernel, "buffers": buffers, "grid": list(case.grid(wg))})
+    return {name: bytes(results[name]) for name in case.expect}
 
 
 @pytest.mark.parametrize("workgroup_size", WORKGROUP_SIZES)
@@ -43,10 +52,14 @@ def test_a_wrong_shader_is_told_with_its_line(browser_lm):
 @pytest.mark.vendor_sensitive
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_kernel_matches_numpy(browser_lm, case):
-    buffers = {name: value.tobytes() for name, value in case.inputs.items()}
     for wg in case.workgroup_sizes:
-        kernel = message(case.kernel(wg))
-        assert browser_lm.call("compile", kernel) == {"messages": [], "error": ""}
-        args = {"kernel": kernel, "buffers": buffers, "grid": list(case.grid(wg))}
-        results = browser_lm.call("run_kernel", args)
-        case.check({name: bytes(results[name]) for name in case.expect})
+        case.check(results_of(browser_lm, case, wg))
+
+
+@pytest.mark.vendor_sensitive
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if c.op.variant.scales == "f16" and "adversarial" in c.id], ids=lambda c: c.id
+)
+def test_scales_of_either_width_give_the_same_bits(browser_lm, case):
+    """Subnormal ones among them: WGSL lets an adapter flush those."""
+    assert results_of(browser_lm, case, 64) == results_of(browser_lm, widened(case), 64)

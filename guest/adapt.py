@@ -54,7 +54,7 @@ class Choice:
 
 # Measured. A software adapter runs a workgroup on one core and a quad or two in its vector registers: many
 # small workgroups keep all cores at work. SwiftShader's machine code is long, and slow past the cache for it;
-# it unpacks f16 in some thirty instructions: with f32 scales it decodes a tenth faster, llvmpipe as fast.
+# unpacking f16 costs it something too: with f32 scales it decodes a tenth faster, llvmpipe no faster.
 NARROW = {
     "swiftshader": Choice("quad", "loop", 4, pairs=MAX_PAIRS, invocations=48, scales="f32"),
     "llvmpipe": Choice("quad", "registers", 8, pairs=4),
