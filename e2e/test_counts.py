@@ -75,7 +75,7 @@ def test_guessed_tokens_share_submits_and_create_nothing(counts, loaded_lm):
             one, first = counts(1, prompt=repeats)
             many, more = counts(33, prompt=repeats)
             accepted = many["stats"]["accepted"] - one["stats"]["accepted"]
-            if accepted and not more["made"]:
+            if accepted > 8 and not more["made"]:
                 break
     assert accepted > 8
     submits = more["submits"] - first["submits"]
