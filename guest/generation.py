@@ -114,6 +114,8 @@ class Generation:
         self._started = True
         if not is_integer(self._max_tokens) or self._max_tokens < 1:
             raise PromptError(f"max_tokens is {shown(self._max_tokens)}; allowed: an integer from 1")
+        if not isinstance(self._guess, bool):
+            raise PromptError(f"guess is {shown(self._guess)}; allowed: True or False")
         self.prompt_ids = model._begin(self, self._prompt, self._append)
         timing.prefill_s = timing.decode_s = timing.record_s = timing.submit_s = timing.wait_s = 0.0
         timing.prefill_tokens = timing.decode_tokens = 0

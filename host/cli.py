@@ -21,6 +21,8 @@ from pagelm.host.models import DEFAULT_MODEL, is_url, resolve
 from pagelm.host.progress import byte_bar, load_bar
 from pagelm.host.terminal import (
     BYTES,
+    OUTPUT,
+    FiniteRange,
     OneLineGroup,
     checked_text,
     print_json,
@@ -218,20 +220,20 @@ def check(
 @click.option("--context", metavar="LIST", help="Time decoding at these lengths too, for example 128,1024.")
 @click.option(
     "--max-noise",
-    type=click.FloatRange(0),
+    type=FiniteRange(0),
     default=0.15,
     show_default=True,
     help="Cores that other work may use; a run with more is discarded and repeated.",
 )
 @click.option("--profile", is_flag=True, help="GPU time of every kernel instead, over 16 tokens or --gen.")
-@click.option("--trace", type=click.Path(path_type=Path), help="Write the profile as a Chrome trace.")
+@click.option("--trace", type=OUTPUT, help="Write the profile as a Chrome trace.")
 @click.option(
     "--guess", is_flag=True, help="Time guessed against plain decode instead, on rewriting prompts."
 )
 @click.option(
     "--prompts", type=click.Path(path_type=Path), help="With --guess: prompts, one a line or a JSON list."
 )
-@click.option("--markdown", type=click.Path(dir_okay=False, path_type=Path), help="Write tables here too.")
+@click.option("--markdown", type=OUTPUT, help="Write tables here too.")
 @json_option
 def bench(
     peers: str | None,
@@ -255,9 +257,15 @@ def bench(
 
     if prompts and not guess:
         raise click.UsageError("--prompts goes with --guess")
+    profile = profile or trace is not None
+    modes = [name for name, asked in (("--profile", profile), ("--guess", guess)) if asked]
+    others = {"--peers": peers, "--context": context, "--markdown": markdown}
+    rivals = modes[1:] + [name for name, given in others.items() if given is not None]
+    if modes and rivals:
+        raise click.UsageError(f"{modes[0]} measures something else instead: it does not go with {rivals[0]}")
 
     device = {name: rest.pop(name) for name in ("model", "device", "ctx", "memory_budget", "tune")}
-    if profile or trace is not None:
+    if profile:
         _profile(rest.pop("prompt_tokens"), rest.pop("gen"), trace, as_json, quiet, device)
         return
     if guess:
@@ -318,9 +326,9 @@ def _profile(
 
 @cli.command("bench-gpu")
 @click.argument("shapes", nargs=-1)
-@click.option("--budget", type=click.FloatRange(1), default=300, show_default=True, help="Seconds, in all.")
+@click.option("--budget", type=FiniteRange(1), default=300, show_default=True, help="Seconds, in all.")
 @budget_option
-@click.option("--out", type=click.Path(path_type=Path), help="Write the report to this JSON file too.")
+@click.option("--out", type=OUTPUT, help="Write the report to this JSON file too.")
 @json_option
 def bench_gpu(
     shapes: tuple[str, ...], budget: float, memory_budget: int | None, out: Path | None, as_json: bool

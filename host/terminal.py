@@ -133,6 +133,37 @@ class ByteCount(click.ParamType):
 BYTES = ByteCount()
 
 
+class OutputFile(click.ParamType):
+    """A file to be written later: what would stop that is told before the work, not after it."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if not str(value):
+            self.fail("it is empty; allowed: the name of a file", param, ctx)
+        path = Path(value)
+        if path.is_dir():
+            self.fail(f"{path} is a directory; allowed: the name of a file", param, ctx)
+        if not path.parent.is_dir():
+            self.fail(f"{path.parent} is no directory; make it first", param, ctx)
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            self.fail(f"{path} cannot be written; choose another place", param, ctx)
+        return path
+
+
+OUTPUT = OutputFile()
+
+
+class FiniteRange(click.FloatRange):
+    """A range without NaN, which every comparison lets through."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number; allowed: {self._describe_range()}", param, ctx)
+        return number
+
+
 def write_json(path: Path, value: Any) -> None:
     """Raises: OutputError when the file cannot be written."""
     try:

@@ -182,8 +182,10 @@ def parse_lengths(text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     for part in parts:
         if not (part.isascii() and part.isdigit() and 0 < int(part) < 1 << 31):
-            raise PagelmError(f"--context: {part!r} is no number of tokens; allowed: 128,1024 and the like")
-    return [int(part) for part in parts]
+            raise PagelmError(
+                f"--context: {part!r} is no number of tokens; allowed: integers from 1, as in 128,1024"
+            )
+    return list(dict.fromkeys(int(part) for part in parts))
 
 
 def context_for(tokens: int) -> int | None:

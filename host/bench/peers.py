@@ -147,9 +147,12 @@ def npm_package(name: str, peer: str) -> Path:
     pins = Path(__file__).with_name("npm") / name
     digest = hashlib.sha256((pins / "package-lock.json").read_bytes()).hexdigest()[:12]
     folder = assets.cache_dir() / "peers" / f"{name}-{digest}"
-    if not folder.is_dir():
+    modules = folder / "node_modules"
+    wanted = json.loads((pins / "package.json").read_text())["dependencies"]
+    if not all((modules / package / "package.json").is_file() for package in wanted):
+        shutil.rmtree(folder, ignore_errors=True)  # what is left of a damaged one
         _npm_install(pins, folder, peer)
-    return folder / "node_modules"
+    return modules
 
 
 def _npm_install(pins: Path, folder: Path, peer: str) -> None:

@@ -170,7 +170,8 @@ def npm(tmp_path, monkeypatch):
 
 def test_package_is_installed_once_without_what_nobody_uses(npm):
     script = (
-        "import os, sys; assert sys.argv[1] == 'ci'; os.mkdir('node_modules');"
+        "import os, sys; assert sys.argv[1] == 'ci'; os.makedirs('node_modules/node-llama-cpp');"
+        "open('node_modules/node-llama-cpp/package.json', 'w').close();"
         "assert os.path.exists('package.json'); os.link('package-lock.json', 'node_modules/lock')"
     )
     cache = npm(script)
@@ -180,6 +181,10 @@ def test_package_is_installed_once_without_what_nobody_uses(npm):
     assert "linux-x64-vulkan" in given and "cuda" not in given
     npm("raise SystemExit('npm must not run again')")
     assert peers.npm_package("llama.cpp", "llama.cpp:2") == folder
+    (folder / "node-llama-cpp" / "package.json").unlink()
+    npm(script)
+    assert peers.npm_package("llama.cpp", "llama.cpp:2") == folder  # a damaged one is installed again
+    assert (folder / "node-llama-cpp" / "package.json").exists()
 
 
 @pytest.mark.parametrize(

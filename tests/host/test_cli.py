@@ -331,3 +331,24 @@ def test_serve_says_where_it_is_and_ends_with_ctrl_c(tiny):
         process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (130, b"pagelm: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--max-noise", "nan"], "'nan' is not a number; allowed: x>=0"),
+        (["--markdown", ""], "it is empty; allowed: the name of a file"),
+        (["--markdown", "/"], "/ is a directory"),
+        (["--trace", "nowhere/t.json"], "nowhere is no directory; make it first"),
+        (
+            ["--guess", "--peers", "wllama"],
+            "--guess measures something else instead: it does not go with",
+        ),
+        (["--profile", "--guess"], "--profile measures something else instead: it does not go with --guess"),
+        (["--context", "0"], "'0' is no number of tokens; allowed: integers from 1, as in 128,1024"),
+        (["--prompts", "x"], "--prompts goes with --guess"),
+    ],
+)
+def test_bench_refuses_before_it_measures(arguments, told):
+    done = invoke("bench", "there-is-no-such.gguf", *arguments)
+    assert done.exit_code == 2 and told in done.stderr and done.stderr.count("\n") == 1
