@@ -36,9 +36,9 @@ SLOW = (2.0, 1.2)  # times the best, after the first round and after the second:
 TIE = 1.03  # times the best: as good, and the candidate that is listed first is kept
 MAX_REL = 1e-5  # of the largest result, as everywhere: f32 against f32
 MAX_ROWS = 4096
-MAX_BYTES = 8 << 20  # of the matrix that is measured
+MAX_BYTES = 3 << 20  # of the matrix that is measured
 OUT_OF_TIME = "not timed: no time left"
-PERIOD = 65521  # words after which random data repeats: a prime, so that no two tiles are the same
+PERIOD = 16381  # words after which random data repeats: a prime, so that no two tiles are the same
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@
 
   const RING = 4; // read-back slots; the engine keeps at most three reads pending
   const WORDS = 5; // per step: pipeline, bind group, workgroups in x, y, z
-  const STEP = 4 << 20; // bytes of an upload that are read and written at a time; a multiple of 4
+  const STEP = 2 << 20; // bytes of an upload that are read and written at a time; a multiple of 4
   const STEPS = 3; // of them that the GPU may not have taken over yet
   const LIMITS = [
     "maxBufferSize",

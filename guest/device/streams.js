@@ -8,7 +8,7 @@
 (() => {
   "use strict";
 
-  const BUFFER = 4 << 20; // bytes of the buffer that chunks are read into; replay.js asks for no more at once
+  const BUFFER = 2 << 20; // bytes of the buffer that chunks are read into; replay.js asks for no more at once
   const TIMEOUT_MS = 30_000; // the longest silence of a server, as in sources.py: then it is given up
   const MIN_READ = 256 << 10; // bytes that a read waits for, within that time: few reads on a fast connection
   const MAX_SKIP = 1 << 20; // a gap between chunks that is read over rather than asked around; at most BUFFER
