@@ -292,7 +292,6 @@ def test_the_last_row_is_that_of_the_last_token_taken():
             reads.clear()
             run(model.peek("logits", 5))
             rows = model.position - gpu.verified[-1][0]
-            assert 1 <= rows <= 1 + MOST
             assert reads == [("logits", 4 * 400 * (rows - 1), 20)]
             break
     else:

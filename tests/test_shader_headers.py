@@ -125,7 +125,7 @@ def test_quant_part_hands_out_cells_and_cites_its_layout(quant):
         "fn scaled(sum: f32, dm: vec2f, sums: vec2f) -> f32 {",
         "fn values(a: vec4f, b: vec4f, dm: vec2f) -> Quarter {",
     ):
-        where = source + text("lib/plain.wgsl") if "lib/plain.wgsl" in source else source
+        where = source + "".join(text(p) for p in ("lib/plain.wgsl", "lib/nibbles.wgsl") if p in source)
         assert where.count(given) == 1, given
 
 

@@ -36,10 +36,7 @@ class UrlSource(_ReaderSource):
     @classmethod
     async def open(cls, url: str) -> "UrlSource":
         """Ask for the size. Raises SourceError: no server, no CORS permission, no such file, no Range."""
-        try:
-            return cls(await script("streams.js").openUrl(url))
-        except JsException as e:
-            raise error_from(e) from None
+        return cls(await _opened(script("streams.js").openUrl(url)))
 
 
 class BlobSource(_ReaderSource):
@@ -55,7 +52,12 @@ class HandleSource(_ReaderSource):
     @classmethod
     async def open(cls, handle: Any) -> "HandleSource":
         """In place where that may be: in a worker, of the private file system. Raises SourceError."""
-        try:
-            return cls(await script("streams.js").openHandle(handle))
-        except JsException as e:
-            raise error_from(e) from None
+        return cls(await _opened(script("streams.js").openHandle(handle)))
+
+
+async def _opened(reader: Any) -> Any:
+    """The reader that this promise of streams.js brings. Raises SourceError."""
+    try:
+        return await reader
+    except JsException as e:
+        raise error_from(e) from None

@@ -5,12 +5,11 @@ import json
 import os
 import shutil
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pagelm.host.bench.peers import PeerError, Task, gen_on, npm_package, offloaded, only_offloaded
+from pagelm.host.bench.peers import Peer, PeerError, Task, gen_on, npm_package, offloaded, only_offloaded
 from pagelm.host.bench.sample import Sample
 
 LOAD_S = 300.0
@@ -19,16 +18,11 @@ CLOSE_S = 5.0
 LINE = 1 << 24  # bytes; a log is one line
 
 
-class LlamaCpp:
+class LlamaCpp(Peer):
     """A Node process that has the model loaded and waits on its standard input."""
 
     def __init__(self, name: str, task: Task, process: Process) -> None:
-        self.name = name
-        self.version = ""
-        self.about: dict[str, Any] = {}
-        self.roots: Collection[int] = ()
-        self._task = task
-        self._gen = task.gen
+        super().__init__(name, task)
         self._process = process
 
     @classmethod

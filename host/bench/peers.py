@@ -12,11 +12,12 @@ import re
 import shutil
 import subprocess
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pagelm.errors import PagelmError
 from pagelm.host import assets
@@ -47,19 +48,24 @@ class Task:
     n_ctx: int
 
 
-class Peer(Protocol):
+class Peer(ABC):
     """A peer with the model loaded. `about`: what to report of it beside its speed (threads, device …)."""
 
-    name: str
-    version: str
-    about: dict[str, Any]
-    roots: Collection[int]
+    def __init__(self, name: str, task: Task) -> None:
+        self.name = name
+        self.version = ""
+        self.about: dict[str, Any] = {}
+        self.roots: Collection[int] = ()  # processes that it runs in, with their children
+        self._task = task
+        self._gen = task.gen
 
+    @abstractmethod
     async def generate(self) -> Sample:
         """Raises: PeerError."""
-        ...
 
-    async def close(self) -> None: ...
+    @abstractmethod
+    async def close(self) -> None:
+        """End it and what it started."""
 
 
 # name -> module, class, the options that tell those of one class apart

@@ -2,17 +2,26 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 
-from pagelm.host.bench.peers import PeerError, Task, cores, gen_on, npm_package, offloaded, only_offloaded
+from pagelm.host.bench.peers import (
+    Peer,
+    PeerError,
+    Task,
+    cores,
+    gen_on,
+    npm_package,
+    offloaded,
+    only_offloaded,
+)
 from pagelm.host.bench.sample import Sample
 from pagelm.host.chromium import open_chromium
 from pagelm.host.server import MIME, Isolated, ModelResponse, TypedFiles, serve_app
@@ -27,16 +36,11 @@ MOST_THREADS = 8  # unless asked for more: small models gain nothing from them
 T = TypeVar("T")
 
 
-class Wllama:
+class Wllama(Peer):
     """A page with wllama that has the model loaded."""
 
     def __init__(self, name: str, task: Task, page: "Page", stack: AsyncExitStack) -> None:
-        self.name = name
-        self.version = ""
-        self.about: dict[str, Any] = {}
-        self.roots: Collection[int] = ()
-        self._task = task
-        self._gen = task.gen
+        super().__init__(name, task)
         self._page = page
         self._stack = stack
         self._dead: asyncio.Future[str] = asyncio.get_running_loop().create_future()

@@ -1,29 +1,10 @@
 // Q4_0: weight = d * (nibble - 8).
-//   q   a cell is vec4u: word s holds quarter s ^ lane, nibble 2 i + h of it element 16 h + 4 quarter + i,
-//       the top one with its sign bit flipped (minus 8), so that a signed mask and conversion does for all
+//   q   a cell is vec4u, see lib/nibbles.wgsl
 //   s   d
 // uses    scale/<F>_1.wgsl lib/cell.wgsl lib/nibbles.wgsl
 // source  block_q4_0 in https://github.com/ggml-org/llama.cpp/blob/80fb11ac73e66d89eae2c6a91d8a77428fa733ed/ggml/src/ggml-common.h
 @group(0) @binding(0) var<storage, read>       q: array<vec4u>;
 
-struct Words {
-  v: vec4i, dm: vec2f,
-}
-
-fn words(cell: u32) -> Words {
-  return Words(bitcast<vec4i>(q[cell]), scales_of(cell));
-}
-
-// repeat i in 0..4
-fn a{i}(w: Words) -> vec4f {
-  return low(w.v[{i}]);
-}
-
-fn b{i}(w: Words) -> vec4f {
-  return high(w.v[{i}]);
-}
-
-// end
 fn offsets(a: vec4f, b: vec4f) -> vec2f {
   return vec2f(-8.0 * (((a.x + a.y) + (a.z + a.w)) + ((b.x + b.y) + b.z)), 0.0);
 }

@@ -4,7 +4,6 @@ import pytest
 from fake_lm import FakeLm
 from tiny_gguf import tiny_model
 
-from pagelm.host import cli as commands
 from pagelm.host.assets import PYODIDE_FILES
 
 
@@ -25,7 +24,7 @@ def fake(monkeypatch, tmp_path):
         lm.opened_with.append((device, model, options))
         return lm
 
-    monkeypatch.setattr(commands, "open_lm", open_fake)
+    monkeypatch.setattr("pagelm.host.options.open_lm", open_fake)
     model = tmp_path / "model.gguf"
     model.write_bytes(b"GGUF")
     lm.model = str(model)

@@ -8,7 +8,6 @@ from fake_lm import cpu_lm, oracle_with_wrong_weight
 
 import pagelm
 from pagelm.host import check as checks
-from pagelm.host import cli as commands
 from pagelm.host.oracle.ops import log_softmax
 
 
@@ -18,7 +17,7 @@ def test_check_that_fails_exits_1_and_names_layer_and_op(monkeypatch, tiny):
     async def open_wrong(device, model, **options):
         return wrong
 
-    monkeypatch.setattr(commands, "open_lm", open_wrong)
+    monkeypatch.setattr("pagelm.host.options.open_lm", open_wrong)
     result = invoke("check", tiny, "--json", "--max-tokens", "3")
     got = json.loads(result.stdout)
     assert result.exit_code == 1
@@ -35,7 +34,7 @@ def test_check_that_passes_exits_0_and_prints_a_table(monkeypatch, tiny, tmp_pat
     async def open_right(device, model, **options):
         return right
 
-    monkeypatch.setattr(commands, "open_lm", open_right)
+    monkeypatch.setattr("pagelm.host.options.open_lm", open_right)
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("hello\nworld\n")
     result = invoke("check", tiny, "--prompts", str(prompts), "--max-tokens", "3")
@@ -88,7 +87,7 @@ def test_check_against_a_reference_opens_the_device_asked_for(tiny, tmp_path, mo
         opened.append((device, options["exact"]))
         raise pagelm.PagelmError("that is enough")
 
-    monkeypatch.setattr(commands, "open_lm", note)
+    monkeypatch.setattr("pagelm.host.options.open_lm", note)
     file = reference_file(tmp_path / "reference.json", tiny)
     assert invoke("check", tiny, "--reference", file, *args).exit_code == 2
     assert opened == [where]

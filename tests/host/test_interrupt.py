@@ -18,7 +18,7 @@ CHANCE = random.Random(5)
 # The program, saying when it begins; `BEFORE` is done before.
 PROGRAM = """
 import asyncio, os, signal, sys, time
-from pagelm.host import cli, interrupt
+from pagelm.host import cli, interrupt, options
 BEFORE
 command = cli.cli
 
@@ -91,7 +91,7 @@ def swallow(*args):
     except KeyboardInterrupt:
         pass  # as a bare `except` in a module that is being imported does
     return sys.argv[2]
-cli.resolve = swallow
+options.resolve = swallow
 """
 
 
@@ -108,14 +108,14 @@ async def open_lm(*args, **options):
             time.sleep(60)
         except KeyboardInterrupt:
             pass
-cli.open_lm = open_lm
+options.open_lm = open_lm
 interrupt.GRACE_S = SECONDS
 """
 BLOCKED = """
 async def open_lm(*args, **options):
     print("deaf", flush=True)
     await asyncio.to_thread(time.sleep, 600)
-cli.open_lm = open_lm
+options.open_lm = open_lm
 interrupt.GRACE_S = SECONDS
 """
 
@@ -139,7 +139,7 @@ async def open_lm(*args, **options):
         await asyncio.sleep(60)
     finally:
         print("Exception ignored from cffi callback", file=sys.stderr)
-cli.open_lm = open_lm
+options.open_lm = open_lm
 """
     assert ended(started(["run", tiny, "--prompt", "x"], before=talks)) == (130, TOLD)
 

@@ -6,7 +6,6 @@ import pytest
 from command import invoke
 
 from pagelm.adapt import Choice
-from pagelm.host import cli as commands
 from pagelm.tune import Row, Tuning
 
 FAST, SLOW = Choice("quad", "registers", 64, 2), Choice("alone", "registers", 64, 1)
@@ -88,6 +87,6 @@ def test_check_says_which_kernels_it_held_to_the_oracle(monkeypatch, tiny):
         assert options["tune"] == "force"
         return lm
 
-    monkeypatch.setattr(commands, "open_lm", open_it)
+    monkeypatch.setattr("pagelm.host.options.open_lm", open_it)
     result = invoke("check", tiny, "--json", "--max-tokens", "2", "--tune", "force")
     assert json.loads(result.stdout)["tuning"]["name"] == FAST.name
