@@ -81,9 +81,6 @@ async def load_model(
         matrices, vectors, sizes, plan = layout_of(hp, gguf, gpu.limits, n_ctx, tuning.choice.scales)
     model = Model(gpu, gguf, hp, plan)
     model.tuning = tuning
-    model.tokenizer = tokenizer_from(
-        gguf.metadata
-    )  # before anything is on its way: that would add to its peak
     buffers, repack = model._buffers, None
     try:
         for group in sizes.values():
@@ -96,6 +93,7 @@ async def load_model(
         compiling = asyncio.ensure_future(_compile(model, matrices, tuning.choice, nbytes_of, report))
         try:
             repack = await repacking
+            model.tokenizer = tokenizer_from(gguf.metadata)
             reads = reads_of(gguf, matrices, vectors, buffers, plan.staging)
             await _upload(model, reads, repack, source, report, cancel)
             await compiling
