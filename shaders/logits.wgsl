@@ -25,20 +25,22 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
   let work = work_of(flat_workgroup(workgroup, count) * WG + index);
   let t0 = max(now.n_tokens, {T}u) - {T}u;
   var sums = products(work, t0, now.n_tokens);
-  for (var t = 0u; t < {T}u; t++) {
-    let scale = rms_scale(min(t0 + t, max(now.n_tokens, 1u) - 1u), work.lane);
-    if (!work.live || t0 + t >= now.n_tokens) {
-      continue;
-    }
+  if (!work.live) {  // no invocation of its quad is
+    return;
+  }
+  // repeat t in 0..T
+  if (t0 + {t}u < now.n_tokens) {
+    let scale = rms_scale(t0 + {t}u, work.lane);
     var winner = NONE;
     for (var i = 0u; i < 2u * {P}u; i++) {
       let row = work.row + 8u * (i / 2u) + i % 2u;
       if (row < ROW0 + N_ROWS) {
-        let value = scale * sums[2u * {P}u * t + i];
-        y[t * Y_STRIDE + row] = value;
+        let value = scale * sums[2u * {P}u * {t}u + i];
+        y[{t}u * Y_STRIDE + row] = value;
         winner = better(winner, Best(float_key(value), row));
       }
     }
-    best[t * N_PARTS + work.part * 4u + work.lane] = vec2u(winner.key, winner.index);
+    best[{t}u * N_PARTS + work.part * 4u + work.lane] = vec2u(winner.key, winner.index);
   }
+  // end
 }

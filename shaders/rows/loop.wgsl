@@ -16,9 +16,10 @@ fn products(work: Work, t0: u32, n_tokens: u32) -> array<f32, 2 * {P} * {T}> {
     let z{c}_{t} = activations(at{t} + 8u * (block + {c}u), work.lane);
     // end
     // end
-    var cell = first_cell(work) + 32u * block;
+    let row0 = first_cell(work) + 32u * block;
     var r = 0u;
     loop {
+      let cell = row0 + 4u * r + (r & ~7u) * (4u * N_BLOCKS - 4u);  // 8 rows of this tile, 8 of the next, …
       // repeat c in 0..C
       let w{c} = words(cell + 32u * {c}u);
       // repeat i in 0..4
@@ -30,15 +31,14 @@ fn products(work: Work, t0: u32, n_tokens: u32) -> array<f32, 2 * {P} * {T}> {
       // end
       // end
       // repeat t in 0..T
-      var sum{t} = sums[{t}u * (2u * {P}u) + r];
+      sums[{t}u * (2u * {P}u) + r] = sums[{t}u * (2u * {P}u) + r]
       // repeat c in 0..C
-      sum{t} += scaled((s{c}_0_{t} + s{c}_1_{t}) + (s{c}_2_{t} + s{c}_3_{t}), w{c}.dm, z{c}_{t}.sums);
+        + scaled((s{c}_0_{t} + s{c}_1_{t}) + (s{c}_2_{t} + s{c}_3_{t}), w{c}.dm, z{c}_{t}.sums)
       // end
-      sums[{t}u * (2u * {P}u) + r] = sum{t};
+      ;
       // end
       continuing {
         r++;
-        cell += select(4u, N_BLOCKS * 32u - 28u, (r & 7u) == 0u);  // the next row of this tile, or of the next one
         break if r >= 2u * {P}u;
       }
     }
