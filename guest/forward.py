@@ -75,10 +75,11 @@ def _rows(kernel: str, matrix: Matrix, choice: Choice, pairs: int, tokens: int) 
     Two blocks at a time always pay for one token; for more tokens they double the time to compile, and pay
     for the matrices that have many rows.
     """
-    tile = {"P": pairs, "T": tokens}
-    if choice.rows == "loop":
+    rows, tile = choice.rows, {"P": pairs, "T": tokens}
+    if rows == "loop":
         tile["C"] = 2 if (tokens == 1 or pairs == MAX_PAIRS) and matrix.n_blocks % 2 == 0 else 1
-    return Variant(kernel, matrix.quant.name, choice.share, choice.rows, tuple(tile.items()), matrix.scales)
+        rows = "loop" if tokens == 1 else "loop_tokens"
+    return Variant(kernel, matrix.quant.name, choice.share, rows, tuple(tile.items()), matrix.scales)
 
 
 def _invocations(n_rows: int, pairs: int) -> int:

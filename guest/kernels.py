@@ -63,7 +63,7 @@ class Variant:
     """One way to compose a kernel file.
 
     `quant` is a tensor type for kernels that read one, `share` ("alone" or "quad") for those whose
-    invocations may share what they load, `rows` ("registers" or "loop") for those that multiply with rows,
+    invocations may share what they load, `rows` (one of ROWS) for those that multiply with rows,
     `tile` the sizes that unroll them, by name, `scales` ("f16" or "f32") for tensor types that have scales.
     """
 
@@ -194,14 +194,13 @@ def compose(
 
 
 SHARES = ("alone", "quad")  # no feature needed; subgroups
-ROWS = ("loop", "registers")  # sums in memory, any number of rows; sums in registers, few rows
+# sums in memory, of any number of rows: with one token, with several; sums in registers, of few rows
+ROWS = ("loop", "loop_tokens", "registers")
 SCALES = ("f16", "f32")  # as the file has them; twice the size, and nothing to unpack
 # What the default model's programs may ask for: one token at a time, one and its guesses, pieces of a prompt.
 TILES = {  # pairs of rows, tokens, blocks at a time
-    "loop": (
-        *({"P": p, "T": 1, "C": 2} for p in (4, 8, 32)),
-        *({"P": p, "T": t, "C": 1 + p // 32} for t in (4, 8) for p in (8, 16, 32)),
-    ),
+    "loop": tuple({"P": p, "T": 1, "C": 2} for p in (4, 8, 32)),
+    "loop_tokens": tuple({"P": p, "T": t, "C": 1 + p // 32} for t in (4, 8) for p in (8, 16, 32)),
     "registers": (*({"P": p, "T": 1} for p in (1, 2, 4)), {"P": 4, "T": 4}, {"P": 4, "T": 8}),
 }
 HEADS = {  # query heads, tokens, vectors of a head
@@ -231,7 +230,7 @@ LOOKING = ("matmul", "alone", "registers", (("P", 4), ("T", 8)))  # into a model
 
 def _listed(v: Variant) -> bool:
     """Whether a choice asks for it (guest/adapt.py): f32 scales come with loops and quads."""
-    if v.scales != "f32" or v.rows is None or (v.share, v.rows) == ("quad", "loop"):
+    if v.scales != "f32" or v.rows is None or (v.share == "quad" and v.rows != "registers"):
         return True
     return (v.kernel, v.share, v.rows, v.tile) == LOOKING
 

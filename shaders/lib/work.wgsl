@@ -36,3 +36,8 @@ fn first_cell(work: Work) -> u32 {
   let tile = FIRST / 32u + work.unit / PARTS * TILES;
   return tile * (N_BLOCKS * 32u) + work.unit % PARTS * (8u * {P}u) + work.lane;
 }
+
+// Cells from an invocation's first row to its row r: it has 8 rows of a tile, 8 of the next, …
+fn cells_to(r: u32) -> u32 {
+  return 4u * r + (r & ~7u) * (4u * N_BLOCKS - 4u);
+}

@@ -1,6 +1,6 @@
 // registers: the products of an invocation's rows with T rows of x, unrolled, with their sums in registers: right
 // where registers are many and code is no matter. P is 4 at most.
-// uses    lib/work.wgsl
+// uses    lib/work.wgsl lib/product.wgsl
 // Sums of row r of the invocation (row r % 2 of pair r / 2) and token t0 + t at t * 2 P + r.
 fn products(work: Work, t0: u32, n_tokens: u32) -> array<f32, 2 * {P} * {T}> {
   // repeat t in 0..T
@@ -36,11 +36,4 @@ fn products(work: Work, t0: u32, n_tokens: u32) -> array<f32, 2 * {P} * {T}> {
   // end
   // end
   return sums;
-}
-
-fn product(w: Words, z: Activations) -> f32 {
-  // repeat i in 0..4
-  let s{i} = dot(a{i}(w), z.a{i}) + dot(b{i}(w), z.b{i});
-  // end
-  return scaled((s0 + s1) + (s2 + s3), w.dm, z.sums);
 }

@@ -31,7 +31,7 @@ class Tile(NamedTuple):
     @property
     def sizes(self) -> tuple[tuple[str, int], ...]:
         sizes = (("P", self.pairs), ("T", self.tokens))
-        return (*sizes, ("C", self.blocks)) if self.rows == "loop" else sizes
+        return (*sizes, ("C", self.blocks)) if self.rows != "registers" else sizes
 
 
 TILES = (
@@ -39,7 +39,7 @@ TILES = (
     Tile(4, 4),
     Tile(4, 8),
     *(Tile(p, 1, "loop", 2) for p in (4, 8, 32)),
-    *(Tile(p, t, "loop", 1 + p // 32) for t in (4, 8) for p in (8, 16, 32)),
+    *(Tile(p, t, "loop_tokens", 1 + p // 32) for t in (4, 8) for p in (8, 16, 32)),
 )
 ALL = list(product(QUANTS, SHARERS, TILES))
 

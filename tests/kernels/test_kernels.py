@@ -20,7 +20,7 @@ def _rows_times_tokens(variant: Variant) -> int:
 NATIVE = [
     case
     for case in CASES
-    if not (case.op.variant.rows == "loop" and _rows_times_tokens(case.op.variant) > 64)
+    if case.op.variant.rows in (None, "registers") or _rows_times_tokens(case.op.variant) <= 64
 ]
 
 
