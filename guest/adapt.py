@@ -46,8 +46,7 @@ class Choice:
         A prompt has several times the invocations: it can do with PROMPT_PAIRS, whatever is best for a token.
         """
         pairs = min(self.pairs if tokens == 1 else max(self.pairs, PROMPT_PAIRS), most)
-        wanted = self.invocations // min(tokens, 2)
-        while pairs > 1 and n_rows < 2 * pairs * wanted:
+        while pairs > 1 and n_rows < 2 * pairs * self.invocations:
             pairs //= 2
         return pairs
 
@@ -56,7 +55,7 @@ class Choice:
 # small workgroups keep all cores at work. SwiftShader's machine code is long, and slow past the cache for it;
 # unpacking f16 costs it something too: with f32 scales it decodes a tenth faster, llvmpipe no faster.
 NARROW = {
-    "swiftshader": Choice("quad", "loop", 4, pairs=MAX_PAIRS, invocations=48, scales="f32"),
+    "swiftshader": Choice("quad", "loop", 4, pairs=MAX_PAIRS, invocations=30, scales="f32"),
     "llvmpipe": Choice("quad", "registers", 8, pairs=4),
     "lavapipe": Choice("quad", "registers", 8, pairs=4),
 }

@@ -199,7 +199,7 @@ ROWS = ("loop", "loop_tokens", "registers")
 SCALES = ("f16", "f32")  # as the file has them; twice the size, and nothing to unpack
 # What the default model's programs may ask for: one token at a time, one and its guesses, pieces of a prompt.
 TILES = {  # pairs of rows, tokens, blocks at a time
-    "loop": tuple({"P": p, "T": 1, "C": 2} for p in (4, 8, 32)),
+    "loop": tuple({"P": p, "T": 1, "C": 2} for p in (4, 16, 32)),
     "loop_tokens": tuple({"P": p, "T": t, "C": 1 + p // 32} for t in (4, 8) for p in (8, 16, 32)),
     "registers": (*({"P": p, "T": 1} for p in (1, 2, 4)), {"P": 4, "T": 4}, {"P": 4, "T": 8}),
 }

@@ -303,10 +303,10 @@ def test_mesa_is_never_asked_to_unroll_a_loop(name, share):
 def test_swiftshader_is_offered_loops():
     gpu = Paced()
     gpu.adapter, gpu.subgroup_size = SOFTWARE["swiftshader"]
-    found = candidates(gpu, Choice("quad", "loop", 4, 32, 48))
+    found = candidates(gpu, Choice("quad", "loop", 4, 32, 30))
     assert [c.name for c in found] == [
-        "quad.loop.wg4.p32.i48",
-        "alone.loop.wg4.p32.i48",
+        "quad.loop.wg4.p32.i30",
+        "alone.loop.wg4.p32.i30",
         "quad.registers.wg4.p2",
         "alone.registers.wg64.p1",
     ]
@@ -347,7 +347,7 @@ def test_prompts_keep_their_pairs_whatever_is_best_for_a_token():
     for pairs in (1, 2, 4):
         choice = Choice("quad", "registers", 64, pairs)
         assert [choice.pairs_of(4096, tokens) for tokens in (1, 4, 8)] == [pairs, 4, 4]
-    assert Choice("quad", "loop", 4, 32, 48).pairs_of(4096, 8) == 32
+    assert Choice("quad", "loop", 4, 32, 30).pairs_of(4096, 8) == 32
 
 
 # ---- the store of the desktop ----

@@ -38,7 +38,7 @@ TILES = (
     *(Tile(p, 1) for p in (1, 2, 4)),
     Tile(4, 4),
     Tile(4, 8),
-    *(Tile(p, 1, "loop", 2) for p in (4, 8, 32)),
+    *(Tile(p, 1, "loop", 2) for p in (4, 16, 32)),
     *(Tile(p, t, "loop_tokens", 1 + p // 32) for t in (4, 8) for p in (8, 16, 32)),
 )
 ALL = list(product(QUANTS, SHARERS, TILES))
