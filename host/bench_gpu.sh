@@ -6,12 +6,13 @@
 #
 # PYTHON chooses the interpreter. The machine needs Python 3.11 or newer with venv, and a Vulkan driver.
 set -eu
-cd "$(dirname "$0")/.."
+REPOSITORY=$(cd "$(dirname "$0")/.." && pwd)
 PYTHON=${PYTHON:-python3}
-HERE=build/bench_gpu
+HERE=$REPOSITORY/build/bench_gpu
 
 case ${1:-} in
 pack)
+    cd "$REPOSITORY"
     rm -rf build/lib build/bdist.* "$HERE"  # setuptools ships again what was deleted since
     mkdir -p "$HERE"
     "$PYTHON" -m pip wheel -q --no-deps -w "$HERE" .

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from pagelm.host.lm import Lm
+from pagelm.host.lm import Lm, kernels_of
 
 
 async def generate(
@@ -14,7 +14,7 @@ async def generate(
     show: Callable[[str], None] | None,
     guess: bool = True,
 ) -> dict[str, Any]:
-    """The result of `Lm.generate` with `adapter` and `device`; `show` gets the text as it comes.
+    """The result of `Lm.generate` with `device`, `adapter` and `tuning`; `show` gets the text as it comes.
 
     Raises: what `show` raises, after the generation has ended.
     """
@@ -31,7 +31,7 @@ async def generate(
     result = await lm.generate(prompt, max_tokens, ignore_eos, emit, guess)
     if failed:
         raise failed[0]
-    return {**result, "device": lm.device, "adapter": lm.adapter}
+    return {**result, "device": lm.device, "adapter": lm.adapter, "tuning": kernels_of(lm)}
 
 
 def timing_line(result: dict[str, Any]) -> str:

@@ -33,9 +33,10 @@ def as_markdown(report: Mapping[str, Any]) -> str:
     """A report to paste: conditions, the table of programs, the table of contexts."""
     versions = ", ".join(f"{name} {v}" for name, v in report["versions"].items() if name != "os")
     machine = "{cpu}, {cores} cores".format_map(report["machine"])
+    rounds = "One round" if report["rounds"] == 1 else f"Medians of {report['rounds']} rounds (min to max)"
     conditions = (
-        f"{report['date']}, {machine}; {device_of(report)}; {versions}. Medians of {report['rounds']} rounds "
-        f"(min to max), {report['prompt_tokens']} prompt tokens; {noise(report)}.\n"
+        f"{report['date']}, {machine}; {device_of(report)}; {versions}. {rounds}, "
+        f"{report['prompt_tokens']} prompt tokens; {noise(report)}.\n"
     )
     return "\n".join((conditions, *_tables({**report, "peers": report.get("peers", {})})))
 
