@@ -16,7 +16,7 @@ from .kv_cache import cache_name
 from .program import Op
 from .weights import Matrices, Matrix, padded
 
-TOKEN_TILE = 8  # tokens per invocation of a prompt's kernels
+TOKEN_TILE = 8  # pieces of a prompt are as many tokens at least; per invocation of the unfused kernels
 GUESS_TILE = 4  # tokens per invocation of the kernels that verify guesses
 BASELINE = Choice("alone", "registers", 0)
 STATE_WORDS = 4  # n_past, n_tokens, next, fed; then the token ids
@@ -174,7 +174,7 @@ def plain_product(matrix: Matrix, choice: Choice) -> Op:
 
 def fused(hp: HParams, matrices: Matrices, *, n_ctx: int, choice: Choice, prompt: bool) -> list[Op]:
     """The pass in few dispatches, six a layer: over a piece of a prompt, or over one token (decode)."""
-    return list(_fused(hp, matrices, n_ctx, choice, TOKEN_TILE if prompt else 1))
+    return list(_fused(hp, matrices, n_ctx, choice, choice.tokens if prompt else 1))
 
 
 def verifying(hp: HParams, matrices: Matrices, *, n_ctx: int, choice: Choice) -> list[Op]:
