@@ -22,6 +22,7 @@ class Choice:
     invocations, of which a matrix gets `invocations` at least where it has the rows. `scales` is how they are
     kept (shaders/scale): "f16", or "f32", which loading gives up where they take too much memory. `tokens` of a
     prompt are multiplied at a time: more of them save unpacking weights, and need registers.
+    Attention is split in stretches of `stretch` positions at least: many cores want many, a dispatch costs time.
     """
 
     share: str
@@ -31,6 +32,7 @@ class Choice:
     invocations: int = 0
     scales: str = "f16"
     tokens: int = 8
+    stretch: int = 64
 
     def alone(self) -> "Choice":
         """The same without quads: f32 scales were found worth their memory with them only."""
@@ -58,10 +60,11 @@ class Choice:
 # small workgroups keep all cores at work. SwiftShader's machine code is long, and slow past the cache for it;
 # unpacking f16 costs it something too: with f32 scales it decodes a tenth faster, llvmpipe no faster.
 # llvmpipe has 16 vector registers: with 4 tokens it reads prompts a fifth faster than with 8.
+# A dispatch takes it 20 us and more, so one stretch has the usual context.
 NARROW = {
     "swiftshader": Choice("quad", "loop", 4, pairs=MAX_PAIRS, invocations=48, scales="f32"),
-    "llvmpipe": Choice("quad", "registers", 8, pairs=4, tokens=4),
-    "lavapipe": Choice("quad", "registers", 8, pairs=4, tokens=4),
+    "llvmpipe": Choice("quad", "registers", 8, pairs=4, tokens=4, stretch=2048),
+    "lavapipe": Choice("quad", "registers", 8, pairs=4, tokens=4, stretch=2048),
 }
 SWIFTSHADER_LANES = 4  # of its subgroups; an adapter of this name that has more is lavapipe
 MESA = ("llvmpipe", "lavapipe")
