@@ -20,9 +20,9 @@ class Choice:
     `share` is "quad" or "alone" (shaders/share), `rows` "loop" or "registers" (shaders/rows), `pairs` the
     most pairs of rows that an invocation computes: more of them save loads of activations and leave fewer
     invocations, of which a matrix gets `invocations` at least where it has the rows. `scales` is how they are
-    kept (shaders/scale): "f16", or "f32", which loading gives up where they take too much memory. `tokens` of a
-    prompt are multiplied at a time: more of them save unpacking weights, and need registers.
-    Attention is split in stretches of `stretch` positions at least: many cores want many, a dispatch costs time.
+    kept (shaders/scale): "f16", or "f32", which loading gives up where they take too much memory. A prompt's
+    `tokens` are multiplied that many at a time: more save unpacking weights, and need registers. Attention is
+    split in stretches of `stretch` positions at least: many cores want many, a dispatch costs time.
     """
 
     share: str

@@ -29,7 +29,7 @@ MIN_SPLIT, MAX_SPLITS = 64, 32  # attention: positions of a stretch, at least; s
 
 
 def split_of(n_ctx: int, least: int = MIN_SPLIT) -> int:
-    """Positions of a stretch of attention, for at most MAX_SPLITS stretches: a power of two from `least` on."""
+    """Positions of a stretch of attention, for at most MAX_SPLITS stretches: `least`, or twice, …"""
     split = least
     while split * MAX_SPLITS < n_ctx:
         split *= 2
@@ -173,7 +173,7 @@ def plain_product(matrix: Matrix, choice: Choice) -> Op:
 
 
 def fused(hp: HParams, matrices: Matrices, *, n_ctx: int, choice: Choice, prompt: bool) -> list[Op]:
-    """The pass in few dispatches, six a layer at most: over a piece of a prompt, or over one token (decode)."""
+    """The pass in few dispatches, up to six a layer: over a piece of a prompt, or over one token (decode)."""
     return list(_fused(hp, matrices, n_ctx, choice, choice.tokens if prompt else 1))
 
 
