@@ -20,7 +20,9 @@ class Choice:
     `share` is "quad" or "alone" (shaders/share), `rows` "loop" or "registers" (shaders/rows), `pairs` the
     most pairs of rows that an invocation computes: more of them save loads of activations and leave fewer
     invocations, of which a matrix gets `invocations` at least where it has the rows. `scales` is how they are
-    kept (shaders/scale): "f16", or "f32", which loading gives up where they take too much memory.
+    kept (shaders/scale): "f16", or "f32", which loading gives up where they take too much memory. A prompt's
+    `tokens` are multiplied that many at a time: more save unpacking weights, and need registers. Attention is
+    split in stretches of `stretch` positions at least: many cores want many, a dispatch costs time.
     """
 
     share: str
@@ -29,6 +31,8 @@ class Choice:
     pairs: int = 4
     invocations: int = 0
     scales: str = "f16"
+    tokens: int = 8
+    stretch: int = 64
 
     def alone(self) -> "Choice":
         """The same without quads: f32 scales were found worth their memory with them only."""
@@ -36,7 +40,7 @@ class Choice:
 
     @property
     def name(self) -> str:
-        """All of it in a word: `quad.loop.wg4.p32.i48`, `quad.registers.wg64.p4`."""
+        """What tells candidates apart in a word: `quad.loop.wg4.p32.i48`, `quad.registers.wg64.p4`."""
         least = f".i{self.invocations}" if self.invocations else ""
         return f"{self.share}.{self.rows}.wg{self.workgroup_size}.p{self.pairs}{least}"
 
@@ -54,10 +58,12 @@ class Choice:
 # Measured. A software adapter runs a workgroup on one core and a quad or two in its vector registers: many
 # small workgroups keep all cores at work. SwiftShader's machine code is long, and slow past the cache for it;
 # unpacking f16 costs it something too: with f32 scales it decodes a tenth faster, llvmpipe no faster.
+# llvmpipe has 16 vector registers: with 4 tokens it reads prompts a fifth faster than with 8.
+# A dispatch takes it 20 us and more, so one stretch has the usual context.
 NARROW = {
     "swiftshader": Choice("quad", "loop", 4, pairs=MAX_PAIRS, invocations=30, scales="f32"),
-    "llvmpipe": Choice("quad", "registers", 8, pairs=4),
-    "lavapipe": Choice("quad", "registers", 8, pairs=4),
+    "llvmpipe": Choice("quad", "registers", 8, pairs=4, tokens=4, stretch=2048),
+    "lavapipe": Choice("quad", "registers", 8, pairs=4, tokens=4, stretch=2048),
 }
 SWIFTSHADER_LANES = 4  # of its subgroups; an adapter of this name that has more is lavapipe
 MESA = ("llvmpipe", "lavapipe")
@@ -85,7 +91,7 @@ def candidates(gpu: Gpu, named: Choice) -> list[Choice]:
     if name == "swiftshader":
         found += [named.alone(), Choice("quad", "registers", size, pairs=2)]
     elif name in MESA:  # which unrolls what rows="loop" has in its loop, and compiles it for a minute
-        found += [Choice(share, "registers", size, pairs) for share, pairs in (("quad", 2), ("alone", 4))]
+        found += [replace(named, share=share, pairs=pairs) for share, pairs in (("quad", 2), ("alone", 4))]
     else:
         sizes = {gpu.limits.workgroup_size(most): None for most in (64, 128, 32)}
         found += [

@@ -16,7 +16,7 @@ from .kv_cache import cache_name
 from .program import Op
 from .weights import Matrices, Matrix, padded
 
-TOKEN_TILE = 8  # tokens per invocation of a prompt's kernels
+TOKEN_TILE = 8  # pieces of a prompt are as many tokens at least; per invocation of the unfused kernels
 GUESS_TILE = 4  # tokens per invocation of the kernels that verify guesses
 BASELINE = Choice("alone", "registers", 0)
 STATE_WORDS = 4  # n_past, n_tokens, next, fed; then the token ids
@@ -28,9 +28,9 @@ MAX_VECTORS = 48  # attention: sums of 4 elements in an invocation, beyond which
 MIN_SPLIT, MAX_SPLITS = 64, 32  # attention: positions of a stretch, at least; stretches, at most
 
 
-def split_of(n_ctx: int) -> int:
-    """Positions of a stretch of attention, for at most MAX_SPLITS stretches: a power of two."""
-    split = MIN_SPLIT
+def split_of(n_ctx: int, least: int = MIN_SPLIT) -> int:
+    """Positions of a stretch of attention, for at most MAX_SPLITS stretches: `least`, or twice, …"""
+    split = least
     while split * MAX_SPLITS < n_ctx:
         split *= 2
     return split
@@ -174,8 +174,8 @@ def plain_product(matrix: Matrix, choice: Choice) -> Op:
 
 
 def fused(hp: HParams, matrices: Matrices, *, n_ctx: int, choice: Choice, prompt: bool) -> list[Op]:
-    """The pass in few dispatches, six a layer: over a piece of a prompt, or over one token (decode)."""
-    return list(_fused(hp, matrices, n_ctx, choice, TOKEN_TILE if prompt else 1))
+    """The pass in few dispatches, up to six a layer: over a piece of a prompt, or over one token (decode)."""
+    return list(_fused(hp, matrices, n_ctx, choice, choice.tokens if prompt else 1))
 
 
 def verifying(hp: HParams, matrices: Matrices, *, n_ctx: int, choice: Choice) -> list[Op]:
@@ -196,7 +196,8 @@ def _fused(
     part_pairs = choice.pairs_of(hp.n_embd, most=4)
     n_partials = padded(hp.n_embd) // (2 * part_pairs * sharers)
     norm = {"N_EMBD": hp.n_embd, "N_PARTIALS": n_partials, "EPS": hp.norm_rms_eps}
-    n_group, split = hp.n_head // hp.n_head_kv, split_of(n_ctx)
+    n_group, split = hp.n_head // hp.n_head_kv, split_of(n_ctx, choice.stretch)
+    n_split = math.ceil(n_ctx / split)
     queries, vectors = min(tokens, 2), math.ceil(hp.n_embd_head / 4 / sharers)
     # heads that share what is loaded of the cache: as many as leave an invocation MAX_VECTORS sums at most
     heads = max(
@@ -209,7 +210,7 @@ def _fused(
         "N_EMBD_HEAD": hp.n_embd_head,
         "Q_STRIDE": padded(hp.n_embd_q),
         "SPLIT": split,
-        "N_SPLIT": math.ceil(n_ctx / split),
+        "N_SPLIT": n_split,
     }
 
     def product(
@@ -261,9 +262,9 @@ def _fused(
             },
         )
         yield Op(
-            blk + "attn_stretches",
+            blk + ("attn_values" if n_split == 1 else "attn_stretches"),
             Variant("attention", share=share, tile=(("G", heads), ("T", queries), ("D", vectors))),
-            ("q", k_cache, v_cache, "state", "stretches", "stretch_sums"),
+            ("q", k_cache, v_cache, "state", "stretch_sums", "att" if n_split == 1 else "stretches"),
             {
                 **stretches,
                 "N_GROUP": n_group,
@@ -273,13 +274,14 @@ def _fused(
             invocations=sharers * hp.n_head // heads,
             per_position=split,
         )
-        yield Op(
-            blk + "attn_values",
-            Variant("attention_combine"),
-            ("stretches", "stretch_sums", "state", "att"),
-            stretches,
-            invocations=hp.n_embd_q // 4,
-        )
+        if n_split > 1:
+            yield Op(
+                blk + "attn_values",
+                Variant("attention_combine"),
+                ("stretches", "stretch_sums", "state", "att"),
+                stretches,
+                invocations=hp.n_embd_q // 4,
+            )
         yield from project(blk + "attn_residual", blk + "attn_output", "att", blk + "ffn_norm")
         if len(matrices[blk + "ffn_gate_up"]) == 1:
             yield from product(

@@ -31,8 +31,8 @@ def work_of(
         elif kind in ("k_cache", "v_cache"):
             total += size // plan.n_ctx * (n_kv if op.per_position else tokens)
         elif kind in ("stretches", "stretch_sums"):
-            used = math.ceil(n_kv / op.overrides["SPLIT"]) / op.overrides["N_SPLIT"]
-            total += int(size // plan.n_batch * tokens * used)
+            row = 4 * op.overrides["Q_STRIDE"] if kind == "stretches" else 8 * op.overrides["N_HEAD"]
+            total += math.ceil(n_kv / op.overrides["SPLIT"]) * int(row) * tokens
         elif kind == "angles":
             total += size // plan.n_ctx * tokens
         elif kind in WHOLE or name.endswith(".weight"):

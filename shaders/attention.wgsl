@@ -1,6 +1,7 @@
 // attention: softmax-weighted values of one stretch of the context, for the query heads that share one kv head.
 //   o = sum_p exp(s_p - m) v_p      m = max_p s_p      l = sum_p exp(s_p - m)      s_p = SCALE * q . k_p
-//   over positions p of the stretch with p <= n_past + t; attention_combine puts the stretches together
+//   over positions p of the stretch with p <= n_past + t; attention_combine puts the stretches together, and where
+//   there is one only, o is divided by l here
 // shapes  q (n_tokens, Q_STRIDE)   k_cache, v_cache (N_CTX, N_EMBD_KV)   o (n_tokens, N_SPLIT, Q_STRIDE)
 //         ml (n_tokens, N_SPLIT, N_HEAD) pairs (m, l)   all f32
 // grid    x, y: ceil(SHARERS * N_HEAD / G * stretches / WG) workgroups, folded; z: ceil(n_tokens / T)
@@ -22,8 +23,8 @@ override WG: u32 = 64u;        // power of two
 @group(0) @binding(1) var<storage, read>       k_cache: array<vec4f>;   // (N_CTX, N_EMBD_KV / 4)
 @group(0) @binding(2) var<storage, read>       v_cache: array<vec4f>;   // (N_CTX, N_EMBD_KV / 4)
 @group(0) @binding(3) var<uniform>             now: Now;                // n_past, n_tokens
-@group(0) @binding(4) var<storage, read_write> o: array<vec4f>;         // (n_tokens, N_SPLIT, Q_STRIDE / 4)
-@group(0) @binding(5) var<storage, read_write> ml: array<vec2f>;        // (n_tokens, N_SPLIT, N_HEAD)
+@group(0) @binding(4) var<storage, read_write> ml: array<vec2f>;        // (n_tokens, N_SPLIT, N_HEAD)
+@group(0) @binding(5) var<storage, read_write> o: array<vec4f>;         // (n_tokens, N_SPLIT, Q_STRIDE / 4)
 
 const LOWEST = -3.4028234e38;
 
@@ -127,9 +128,10 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
   let row{t} = (t0 + {t}u) * N_SPLIT + stretch;
   if (t0 + {t}u < now.n_tokens && start < length) {
     // repeat g in 0..G
+    let whole{g}_{t} = select(1.0, l{g}_{t}, N_SPLIT == 1u);
     // repeat d in 0..D
     if (mine{d}) {
-      o[row{t} * (Q_STRIDE / 4u) + (first + {g}u) * (N_EMBD_HEAD / 4u) + at{d}] = o{g}_{t}_{d};
+      o[row{t} * (Q_STRIDE / 4u) + (first + {g}u) * (N_EMBD_HEAD / 4u) + at{d}] = o{g}_{t}_{d} / whole{g}_{t};
     }
     // end
     if (lane == 0u) {

@@ -44,5 +44,18 @@ def test_a_layer_takes_six_dispatches():
     gguf = asyncio.run(read_gguf(MemorySource(data)))
     hp = hparams_from(gguf)
     matrices, _ = matrices_of(hp, gguf, Limits.default())
-    ops = fused(hp, matrices, n_ctx=64, choice=Choice("quad", "loop", 8), prompt=False)
+    ops = fused(hp, matrices, n_ctx=128, choice=Choice("quad", "loop", 8), prompt=False)
     assert len(ops) == 3 * 6 + 3  # embed, output, argmax
+
+
+@pytest.mark.parametrize(("n_ctx", "dispatches"), [(128, 5), (129, 6)])
+def test_a_layer_takes_five_dispatches_where_one_stretch_has_the_whole_context(n_ctx, dispatches):
+    data = tiny_model(n_layer=1)
+    gguf = asyncio.run(read_gguf(MemorySource(data)))
+    hp = hparams_from(gguf)
+    matrices, _ = matrices_of(hp, gguf, Limits.default())
+    choice = Choice("quad", "registers", 8, stretch=128)
+    ops = fused(hp, matrices, n_ctx=n_ctx, choice=choice, prompt=False)
+    assert len(ops) == dispatches + 3
+    (attention,) = (op for op in ops if op.variant.kernel == "attention")
+    assert (attention.buffers[-1] == "att") == (dispatches == 5)

@@ -2,7 +2,7 @@
 // The loop is short machine code with its sums in memory: right where code that does not fit the instruction cache
 // costs more than they do. What is alive at a time is little, and the loops end with their condition: where lanes
 // are masked, one that starts with it runs once more for nothing.
-// uses    lib/work.wgsl lib/product.wgsl
+// uses    lib/work.wgsl
 // Sums of row r of the invocation (row r % 2 of pair r / 2).
 fn products(work: Work, t0: u32, n_tokens: u32) -> array<f32, 2 * {P} * {T}> {
   let at = t0 * (X_STRIDE / 4u);
@@ -35,4 +35,11 @@ fn products(work: Work, t0: u32, n_tokens: u32) -> array<f32, 2 * {P} * {T}> {
     }
   }
   return sums;
+}
+
+// A cell times 32 activations, a quarter unpacked after the other.
+fn product(w: Words, z: Activations) -> f32 {
+  let low = (dot(a0(w), z.a0) + dot(b0(w), z.b0)) + (dot(a1(w), z.a1) + dot(b1(w), z.b1));
+  let high = (dot(a2(w), z.a2) + dot(b2(w), z.b2)) + (dot(a3(w), z.a3) + dot(b3(w), z.b3));
+  return scaled(low + high, w.dm, z.sums);
 }

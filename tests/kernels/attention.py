@@ -161,6 +161,8 @@ def stretch_cases() -> list[KernelCase]:
             ):
                 cases.append(stretch_case(share, tokens, n_head, n_group, n_rot, n_past, n_tokens, split))
             cases.append(stretch_case(share, tokens, 4, 2, 16, 60, 4, 64, rising=True))
+            cases.append(stretch_case(share, tokens, 9, 3, 64, 126, 5, 256, whole=True))
+            cases.append(stretch_case(share, tokens, 6, 3, 20, 0, 3, 64, whole=True))
     return cases
 
 
@@ -174,17 +176,21 @@ def stretch_case(
     n_tokens: int,
     split: int,
     rising: bool = False,
+    whole: bool = False,
 ) -> KernelCase:
-    """`rising`: every position's score is above all before it, so that the sums are rescaled at each step."""
-    n_ctx, spare = n_past + n_tokens + 2 * split - 1, 4
+    """`rising`: every position's score is above all before it, so that the sums are rescaled at each step.
+
+    `whole`: the context is one stretch, and what comes out is divided by the sum of weights.
+    """
+    n_ctx, spare = split if whole else n_past + n_tokens + 2 * split - 1, 4
     name = f"attention-{share}-t{tokens}-{n_head}/{n_group}x{n_rot}-past{n_past}+{n_tokens}by{split}"
-    name += "-rising" * rising
+    name += "-rising" * rising + "-whole" * whole
     of = Heads(name, n_head, n_group, n_rot, n_past, n_tokens, n_ctx, rising)
     values, d_scores = of.by_head(of.v), ULP * (n_rot**0.5 + 1) * of.size
     n_split, width = -(-n_ctx // split), n_head * n_rot
     before = {
-        "o": filled(-9, n_tokens + spare, n_split, of.stride),
         "ml": filled(-9, n_tokens + spare, n_split, n_head, 2),
+        "o": filled(-9, n_tokens + spare, n_split, of.stride),
     }
     expect = {out: f64(value) for out, value in before.items()}
     allowed = {out: np.zeros(value.shape) for out, value in before.items()}
@@ -198,8 +204,12 @@ def stretch_case(
         m, d_m = s.max(1, keepdims=True), d.max(1, keepdims=True)
         e = np.exp(s - m)
         slack = e * (ULP * (split**0.5 + 4 + 4 * rescalings(s) + 2 * (m - s)) + np.expm1(d + d_m)) + 1e-37
-        expect["o"][t, j, :width] = np.einsum("hp,phd->hd", e, v).ravel()
-        allowed["o"][t, j, :width] = np.einsum("hp,phd->hd", slack, np.abs(v)).ravel()
+        o, d_o = np.einsum("hp,phd->hd", e, v), np.einsum("hp,phd->hd", slack, np.abs(v))
+        if whole:
+            total, d_total = e.sum(1, keepdims=True), slack.sum(1, keepdims=True)
+            o = o / total
+            d_o = (d_o + np.abs(o) * d_total) / (total - d_total) + ULP * np.abs(o)
+        expect["o"][t, j, :width], allowed["o"][t, j, :width] = o.ravel(), d_o.ravel()
         expect["ml"][t, j] = np.stack([m[:, 0], e.sum(1)], -1)
         allowed["ml"][t, j] = np.stack([d_m[:, 0], slack.sum(1)], -1)
     inputs = {"q": rows(of.q, of.stride), "k_cache": of.k, "v_cache": of.v, "now": state(n_past, n_tokens)}
