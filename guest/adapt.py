@@ -40,7 +40,7 @@ class Choice:
 
     @property
     def name(self) -> str:
-        """What tells candidates apart in a word: `quad.loop.wg4.p32.i48`, `quad.registers.wg64.p4`."""
+        """What tells candidates apart in a word: `quad.loop.wg4.p32.i30`, `quad.registers.wg64.p4`."""
         least = f".i{self.invocations}" if self.invocations else ""
         return f"{self.share}.{self.rows}.wg{self.workgroup_size}.p{self.pairs}{least}"
 
