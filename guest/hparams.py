@@ -1,4 +1,4 @@
-"""Hyper-parameters: metadata + ArchSpec -> HParams, and the tensors that they demand.
+"""Hyper-parameters: metadata + ArchSpec -> HParams.
 
 Everything that the forward pass relies on is checked here, once, before any weight is moved. An option
 that would change the result and that pagelm does not compute is refused by name, never ignored.
@@ -6,13 +6,11 @@ that would change the result and that pagelm does not compute is refused by name
 
 import math
 from array import array
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .arch import ArchSpec, spec_for
 from .errors import ArchError
-from .gguf import Gguf, TensorInfo, shown
-from .quants import SUPPORTED
+from .gguf import Gguf, shown
 from .string_array import StringArray
 
 # What one more zero in a damaged or hostile file must not turn into work: far above any real model.
@@ -24,29 +22,63 @@ MAX_FF = 1 << 20
 MAX_VOCAB = 1 << 24
 MAX_CTX = (1 << 31) - 1
 
-# Options that must have their neutral value where a file has them: key after the arch's prefix -> that value.
+# Options that must have their neutral value where a file has them, unless the architecture's spec honours them:
+# key after the arch's prefix -> that value.
 NEUTRAL: dict[str, object] = {
     "expert_count": 0,
     "attention.causal": True,
     "attention.clamp_kqv": 0.0,
     "attention.max_alibi_bias": 0.0,
+    "attention.scale": 0.0,
     "attention.sliding_window": 0,
     "attn_logit_softcapping": 0.0,
     "embedding_scale": 1.0,
     "final_logit_softcapping": 0.0,
     "logit_scale": 1.0,
     "residual_scale": 1.0,
-    "rope.scale_linear": 1.0,
-    "rope.scaling.attn_factor": 1.0,
-    "rope.scaling.factor": 1.0,
-    "rope.scaling.type": "none",
+    "rope.scaling.alpha": 0.0,
+    "rope.scaling.yarn_attn_factor": 1.0,
+    "rope.scaling.yarn_ext_factor": 1.0,
+    "rope.scaling.yarn_log_multiplier": 0.0,
     "use_parallel_residual": False,
 }
+ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
+YARN_BETA_FAST, YARN_BETA_SLOW = 32.0, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """How fast each pair of a head turns; guest/rope.py has the formulas.
+
+    `scale` multiplies every frequency; with `yarn` those of fast pairs keep their own (`n_ctx_orig`: the context
+    before scaling). `attn_factor` multiplies cosines and sines. `factors`: tensors that divide the frequencies, of
+    contexts up to `n_ctx_orig` and of longer ones.
+    """
+
+    freq_base: float
+    scale: float = 1.0
+    yarn: tuple[float, float] | None = None  # beta_fast, beta_slow
+    attn_factor: float = 1.0
+    n_ctx_orig: int = 0
+    factors: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What differs from layer to layer: the last tokens that it sees (0: all), and which rope it has, if any."""
+
+    window: int = 0
+    rope: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
 class HParams:
-    """Sizes and constants of one model, in llama.cpp's names. Counts are elements."""
+    """Sizes and constants of one model, in llama.cpp's names. Counts are elements.
+
+    The embedding is multiplied by `embedding_scale`, what a block adds by `residual_scale`, scores by
+    `attention_scale`, logits by `logit_scale`. Scores and logits that are capped become cap * tanh(s / cap);
+    a cap of 0 is none.
+    """
 
     arch: ArchSpec
     n_embd: int
@@ -58,8 +90,15 @@ class HParams:
     n_vocab: int
     n_ctx_train: int
     n_rot: int
-    rope_freq_base: float
-    norm_rms_eps: float
+    norm_eps: float
+    ropes: tuple[Rope, ...]
+    layers: tuple[Layer, ...]
+    attention_scale: float
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    logit_scale: float = 1.0
+    attention_cap: float = 0.0
+    logit_cap: float = 0.0
 
     @property
     def n_embd_q(self) -> int:
@@ -81,8 +120,9 @@ def hparams_from(gguf: Gguf) -> HParams:
     _check_kind(gguf)
     spec = spec_for(gguf.string("general.architecture"))
     p = spec.name + "."
-    for option, neutral in NEUTRAL.items():
-        _check_neutral(gguf, p + option, neutral)
+    for option, neutral in (NEUTRAL | dict(spec.neutral)).items():
+        if option not in spec.options and not (option == "attention.sliding_window" and spec.windows):
+            _check_neutral(gguf, p + option, neutral)
 
     n_layer = _size(gguf, p + "block_count", MAX_LAYERS)
     n_embd = _size(gguf, p + "embedding_length", MAX_EMBD)
@@ -93,11 +133,10 @@ def hparams_from(gguf: Gguf) -> HParams:
             gguf, p + "attention.head_count_kv", f"a divisor of {p}attention.head_count, which is {n_head}"
         )
     n_embd_head = _head_size(gguf, p, n_embd, n_head)
-    n_rot = _size(gguf, p + "rope.dimension_count", MAX_HEAD_SIZE, default=n_embd_head)
-    if n_rot != n_embd_head:
-        raise _refused(
-            gguf, p + "rope.dimension_count", f"{n_embd_head}, the head size (no partial rotation)"
-        )
+    n_ctx_train = _size(gguf, p + "context_length", MAX_CTX)
+    ropes, layers = _layers(gguf, spec, n_layer, n_ctx_train)
+    wide = n_layer == spec.wide_scale_layers
+    option = _Options(gguf, spec)
     return HParams(
         arch=spec,
         n_embd=n_embd,
@@ -107,67 +146,121 @@ def hparams_from(gguf: Gguf) -> HParams:
         n_embd_head=n_embd_head,
         n_ff=_size(gguf, p + "feed_forward_length", MAX_FF),
         n_vocab=_vocab_size(gguf, p, n_embd),
-        n_ctx_train=_size(gguf, p + "context_length", MAX_CTX),
-        n_rot=n_rot,
-        rope_freq_base=_positive(gguf, p + "rope.freq_base", default=10000.0),
-        norm_rms_eps=_positive(gguf, p + "attention.layer_norm_rms_epsilon", most=1.0),
+        n_ctx_train=n_ctx_train,
+        n_rot=_n_rot(gguf, spec, n_embd_head),
+        norm_eps=_positive(
+            gguf, p + f"attention.layer_norm_{'rms_' if spec.norm == 'rms' else ''}epsilon", most=1.0
+        ),
+        ropes=ropes,
+        layers=layers,
+        attention_scale=option("attention.scale") or (n_embd // n_head if wide else n_embd_head) ** -0.5,
+        embedding_scale=math.sqrt(n_embd) if spec.scaled_embedding else option("embedding_scale") or 1.0,
+        residual_scale=option("residual_scale") or 1.0,
+        logit_scale=1 / (option("logit_scale") or 1.0),
+        attention_cap=option("attn_logit_softcapping"),
+        logit_cap=option("final_logit_softcapping"),
     )
 
 
-def expected_tensors(hp: HParams, gguf: Gguf) -> dict[str, tuple[int, ...]]:
-    """Name -> shape (rows, columns) of every tensor that the model has, checked against the file's table.
+class _Options:
+    """Reads options that an architecture may honour; 0 where it does not."""
 
-    `output.weight` may be absent: the output is then tied to `token_embd.weight`.
+    def __init__(self, gguf: Gguf, spec: ArchSpec) -> None:
+        self._gguf, self._spec = gguf, spec
 
-    Raises: ArchError naming tensors that are missing, unexpected or of the wrong shape, vectors that
-    are not F32, and types that pagelm cannot run.
-    """
-    expected = dict(_tensors(hp))
-    if "output.weight" not in gguf.tensors:
-        del expected["output.weight"]
-    arch = hp.arch.name
-    missing = [name for name in expected if name not in gguf.tensors]
-    if missing:
-        raise ArchError(f"{gguf.name}: {arch} needs {_listed(missing)}, which the file does not have")
-    unexpected = [name for name in gguf.tensors if name not in expected]
-    if unexpected:
-        raise ArchError(
-            f"{gguf.name}: {arch} has no use for {_listed(unexpected)}; leaving such tensors out would "
-            "change the result (scaled rope, biases and experts are not supported)"
+    def __call__(self, option: str) -> float:
+        """Its value, finite and not negative. Raises: GgufError, ArchError."""
+        if option not in self._spec.options:
+            return 0.0
+        key = f"{self._spec.name}.{option}"
+        value = self._gguf.number(key, default=self._spec.options[option])
+        if not (math.isfinite(value) and 0 <= value <= 1e12):
+            raise _refused(self._gguf, key, "a number from 0 to 1e12")
+        return value
+
+
+def _n_rot(gguf: Gguf, spec: ArchSpec, n_embd_head: int) -> int:
+    """Elements of a head that rope turns."""
+    if spec.rope == "none":
+        return 0
+    key = f"{spec.name}.rope.dimension_count"
+    n_rot = _size(gguf, key, MAX_HEAD_SIZE, default=n_embd_head)
+    if spec.partial_rope and (n_rot % 2 or n_rot > n_embd_head):
+        raise _refused(gguf, key, f"an even number up to {n_embd_head}, the head size")
+    if not spec.partial_rope and n_rot != n_embd_head:
+        raise _refused(gguf, key, f"{n_embd_head}, the head size (no partial rotation)")
+    return n_rot
+
+
+def _layers(
+    gguf: Gguf, spec: ArchSpec, n_layer: int, n_ctx_train: int
+) -> tuple[tuple[Rope, ...], tuple[Layer, ...]]:
+    """The ropes, at most two, and each layer's window and rope."""
+    rope = _rope(gguf, spec, n_ctx_train)
+    windows, p = spec.windows, spec.name + "."
+    key = p + "attention.sliding_window"
+    size = gguf.uint(key, default=windows.size, most=MAX_CTX) if windows else 0
+    if not windows or not size:
+        windowed = [False] * n_layer
+        ropes = [rope]
+    else:
+        windowed = _windowed(gguf, p, n_layer, windows.period)
+        base = windows.freq_base or rope.freq_base
+        base = _positive(gguf, p + "rope.freq_base_swa", default=base)
+        plain = Rope(base, n_ctx_orig=rope.n_ctx_orig)
+        local = Rope(base, rope.scale, rope.yarn, rope.attn_factor, rope.n_ctx_orig, rope.factors)
+        ropes = list(dict.fromkeys([rope, local if windows.scaled else plain]))
+    layers = [
+        Layer(
+            size if windowed[i] else 0,
+            None
+            if spec.rope == "none" or (spec.rope_period and (i + 1) % spec.rope_period == 0)
+            else len(ropes) - 1
+            if windowed[i]
+            else 0,
         )
-    for name, shape in expected.items():
-        _check_tensor(gguf, gguf.tensors[name], shape)
-    return expected
+        for i in range(n_layer)
+    ]
+    return (tuple(ropes) if spec.rope != "none" else ()), tuple(layers)
 
 
-def _tensors(hp: HParams) -> Iterator[tuple[str, tuple[int, ...]]]:
-    yield "token_embd.weight", (hp.n_vocab, hp.n_embd)
-    for i in range(hp.n_layer):
-        b = f"blk.{i}."
-        yield b + "attn_norm.weight", (hp.n_embd,)
-        yield b + "attn_q.weight", (hp.n_embd_q, hp.n_embd)
-        yield b + "attn_k.weight", (hp.n_embd_kv, hp.n_embd)
-        yield b + "attn_v.weight", (hp.n_embd_kv, hp.n_embd)
-        yield b + "attn_output.weight", (hp.n_embd, hp.n_embd_q)
-        yield b + "ffn_norm.weight", (hp.n_embd,)
-        yield b + "ffn_gate.weight", (hp.n_ff, hp.n_embd)
-        yield b + "ffn_up.weight", (hp.n_ff, hp.n_embd)
-        yield b + "ffn_down.weight", (hp.n_embd, hp.n_ff)
-    yield "output_norm.weight", (hp.n_embd,)
-    yield "output.weight", (hp.n_vocab, hp.n_embd)
+def _windowed(gguf: Gguf, p: str, n_layer: int, period: int) -> list[bool]:
+    """For each layer whether it has a window: by a list in the file, or all but the last of each `period`."""
+    key = p + "attention.sliding_window_pattern"
+    found = gguf.metadata.get(key)
+    if isinstance(found, list | array):
+        if len(found) != n_layer:
+            raise _refused(gguf, key, f"an integer, or one for each of {n_layer} layers")
+        return [bool(value) for value in found]
+    period = gguf.uint(key, default=period)
+    return [not period or i % period < period - 1 for i in range(n_layer)]
 
 
-def _check_tensor(gguf: Gguf, t: TensorInfo, shape: tuple[int, ...]) -> None:
-    if t.shape != shape:
-        raise ArchError(f"{gguf.name}: {t.name} has shape {t.shape}; the metadata asks for {shape}")
-    if len(shape) == 1 and t.quant.name != "F32":
-        raise ArchError(f"{gguf.name}: {t.name} has type {t.quant.name}; vectors must be F32")
-    if not t.quant.runs:
-        raise ArchError(f"{gguf.name}: {t.name} has type {t.quant.name}; supported: {', '.join(SUPPORTED)}")
-
-
-def _listed(names: list[str], most: int = 6) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def _rope(gguf: Gguf, spec: ArchSpec, n_ctx_train: int) -> Rope:
+    """The rope of layers without a window."""
+    p = spec.name + ".rope."
+    kind = gguf.string(p + "scaling.type", default="linear")
+    if kind not in ROPE_SCALINGS:
+        raise _refused(gguf, p + "scaling.type", ", ".join(ROPE_SCALINGS))
+    key = p + ("scaling.factor" if p + "scaling.factor" in gguf.metadata else "scale_linear")
+    factor = gguf.number(key, default=1.0) or 1.0  # 0 means none
+    if not (math.isfinite(factor) and 0 < factor <= 1e6):
+        raise _refused(gguf, key, "a number above 0, at most 1e6")
+    if kind == "yarn" and factor < 1:
+        raise _refused(gguf, key, "a number from 1, with yarn")
+    factors = None
+    if "rope_freqs.weight" in gguf.tensors and spec.rope_factors:
+        factors = ("rope_freqs.weight", "rope_freqs.weight")
+    elif "rope_factors_long.weight" in gguf.tensors and spec.rope_factors:
+        factors = ("rope_factors_short.weight", "rope_factors_long.weight")
+    return Rope(
+        freq_base=_positive(gguf, p + "freq_base", default=10000.0),
+        scale=1.0 if kind == "none" else 1 / factor,
+        yarn=(YARN_BETA_FAST, YARN_BETA_SLOW) if kind == "yarn" else None,
+        attn_factor=_positive(gguf, p + "scaling.attn_factor", default=1.0),
+        n_ctx_orig=_size(gguf, p + "scaling.original_context_length", MAX_CTX, default=n_ctx_train),
+        factors=factors,
+    )
 
 
 def _check_kind(gguf: Gguf) -> None:

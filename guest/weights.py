@@ -14,8 +14,9 @@ from dataclasses import asdict, dataclass
 from .device import Buffer, Chunk, Limits, Piece
 from .errors import LimitError
 from .gguf import Gguf
-from .hparams import HParams, expected_tensors
+from .hparams import HParams
 from .quants import Quant
+from .tensors import Operand, operands_of
 
 TILE_ROWS = 32
 SCALE_BYTES = {"f16": 2, "f32": 4}
@@ -60,17 +61,30 @@ class Slab:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Where a tensor's rows are in a matrix: row i at `start + step * i`."""
+    """Where an operand's rows are in a matrix: row i at `start + step * i`. Row 0 is row `row0` of its tensor."""
 
-    tensor: str
+    operand: str
     n_rows: int
     start: int
     step: int = 1
+    tensor: str = ""
+    row0: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """`n` elements of a tensor from element `first` on, in a buffer from element `at` on."""
+
+    tensor: str
+    first: int
+    n: int
+    buffer: str
+    at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Tensors of one type and row length that are multiplied together."""
+    """Operands of one type and row length that are multiplied together."""
 
     name: str
     quant: Quant
@@ -91,53 +105,83 @@ Matrices = Mapping[str, tuple[Matrix, ...]]
 
 def matrices_of(
     hp: HParams, gguf: Gguf, limits: Limits, scales: str = "f16"
-) -> tuple[dict[str, tuple[Matrix, ...]], list[str]]:
-    """All matrices by group ("token_embd", "blk.0.attn_qkv", …), and the names of the vectors.
+) -> tuple[dict[str, tuple[Matrix, ...]], tuple[Vector, ...]]:
+    """All matrices by group ("token_embd", "blk.0.attn_qkv", …), and the vectors.
 
-    A group is one matrix unless its tensors have different types or do not fit one binding. `scales` is how
-    they are kept, "f16" or "f32".
+    A group is one matrix unless its operands have different types or do not fit one binding. `scales` is how
+    they are kept, "f16" or "f32". The biases of a group's operands are in one buffer, each where its rows are in
+    the group.
 
     Raises: ArchError for a table of tensors that is not this architecture's; LimitError when 32 rows are
     past the adapter's limit.
     """
-    expected = expected_tensors(hp, gguf)
-    vectors = [name for name, shape in expected.items() if len(shape) == 1]
-    groups: dict[str, list[str]] = {}
-    for name, shape in expected.items():
-        if len(shape) == 2:
-            groups.setdefault(_group(name), []).append(name)
-    return {group: _matrices(gguf, group, names, limits, scales) for group, names in groups.items()}, vectors
+    operands = operands_of(hp, gguf)
+    groups: dict[str, list[Operand]] = {}
+    for operand in operands.values():
+        if operand.n_in:
+            groups.setdefault(_group(operand.name), []).append(operand)
+    matrices = {group: _matrices(gguf, group, members, limits, scales) for group, members in groups.items()}
+    starts = {
+        section.operand.removesuffix(".weight"): (f"{group}.bias", matrix.row0 + section.start)
+        for group, members in matrices.items()
+        if not group.endswith(".ffn_gate_up")
+        for matrix in members
+        for section in matrix.sections
+    }
+    vectors = []
+    for operand in operands.values():
+        if not operand.n_in:
+            name, kind = operand.name.rsplit(".", 1)
+            buffer, at = starts.get(name, (operand.name, 0)) if kind == "bias" else (operand.name, 0)
+            vectors.append(Vector(operand.tensor, operand.row0, operand.n_rows, buffer, at))
+    return matrices, tuple(vectors)
+
+
+def vector_sizes(matrices: Matrices, vectors: Sequence[Vector]) -> dict[str, int]:
+    """Buffer name -> bytes; a group's biases have room for all its rows."""
+    sizes: dict[str, int] = {}
+    for vector in vectors:
+        group = matrices.get(vector.buffer.removesuffix(".bias")) if vector.buffer.endswith(".bias") else None
+        rows = max((m.row0 + slab.row0 + slab.n_rows for m in group or () for slab in m.slabs), default=0)
+        end = max(vector.at + vector.n, rows)
+        sizes[vector.buffer] = max(sizes.get(vector.buffer, 0), 4 * end)
+    return sizes
 
 
 _STACKED = {"attn_q": "attn_qkv", "attn_k": "attn_qkv", "attn_v": "attn_qkv"}
 _ALTERNATING = {"ffn_gate": "ffn_gate_up", "ffn_up": "ffn_gate_up"}
 
 
-def _group(tensor: str) -> str:
-    *layer, kind = tensor.removesuffix(".weight").split(".")
+def _group(operand: str) -> str:
+    *layer, kind = operand.removesuffix(".weight").split(".")
     return ".".join([*layer, (_STACKED | _ALTERNATING).get(kind, kind)])
 
 
 def _matrices(
-    gguf: Gguf, group: str, names: Sequence[str], limits: Limits, scales: str
+    gguf: Gguf, group: str, operands: Sequence[Operand], limits: Limits, scales: str
 ) -> tuple[Matrix, ...]:
-    tensors = [gguf.tensors[name] for name in names]
+    def section(o: Operand, start: int, step: int = 1) -> Section:
+        return Section(o.name, o.n_rows, start, step, o.tensor, o.row0)
+
+    def quant(o: Operand) -> str:
+        return gguf.tensors[o.tensor].quant.name
+
     if group.endswith(".ffn_gate_up"):
-        if len({t.quant.name for t in tensors}) == 1:
-            step = len(tensors)
-            sections = [Section(t.name, t.shape[0], i, step) for i, t in enumerate(tensors)]
+        biased = any(f"{o.name.removesuffix('.weight')}.bias" in gguf.tensors for o in operands)
+        if len({quant(o) for o in operands}) == 1 and not biased and len(operands) > 1:
+            sections = [section(o, i, len(operands)) for i, o in enumerate(operands)]
             return (_matrix(gguf, group, sections, limits, scales),)
-        return tuple(_matrix(gguf, t.name, [Section(t.name, t.shape[0], 0)], limits, scales) for t in tensors)
+        return tuple(_matrix(gguf, o.name, [section(o, 0)], limits, scales) for o in operands)
     matrices: list[Matrix] = []
     at = first = 0
     run: list[Section] = []
-    for i, t in enumerate(tensors):
-        if run and t.quant.name != tensors[i - 1].quant.name:
-            matrices.append(_matrix(gguf, run[0].tensor, run, limits, scales, first))
+    for i, o in enumerate(operands):
+        if run and quant(o) != quant(operands[i - 1]):
+            matrices.append(_matrix(gguf, run[0].operand, run, limits, scales, first))
             first, run = at, []
-        run.append(Section(t.name, t.shape[0], at - first))
-        at += padded(t.shape[0])
-    matrices.append(_matrix(gguf, run[0].tensor if matrices else group, run, limits, scales, first))
+        run.append(section(o, at - first))
+        at += padded(o.n_rows)
+    matrices.append(_matrix(gguf, run[0].operand if matrices else group, run, limits, scales, first))
     return tuple(matrices)
 
 
@@ -173,6 +217,7 @@ class Rows:
     name: str  # of the tensor
     at: int
     nbytes: int
+    vector: Vector | None = None
     matrix: Matrix | None = None
     slab: Slab | None = None
     n_rows: int = 0
@@ -197,7 +242,7 @@ def _rows_of(gguf: Gguf, matrix: Matrix, most: int) -> Iterator[Rows]:
             available=most,
         )
     for section in matrix.sections:
-        at = gguf.at(gguf.tensors[section.tensor])
+        at = gguf.at(gguf.tensors[section.tensor]) + section.row0 * row_bytes
         for slab in matrix.slabs:
             i = max(0, -((section.start - slab.row0) // section.step))
             end = min(section.n_rows, -((section.start - slab.row0 - slab.n_rows) // section.step))
@@ -205,18 +250,20 @@ def _rows_of(gguf: Gguf, matrix: Matrix, most: int) -> Iterator[Rows]:
                 n = min(end - i, most // row_bytes)
                 start = section.start + section.step * i - slab.row0
                 where = at + i * row_bytes
-                yield Rows(section.tensor, where, n * row_bytes, matrix, slab, n, start, section.step)
+                yield Rows(section.tensor, where, n * row_bytes, None, matrix, slab, n, start, section.step)
                 i += n
 
 
 def reads_of(
-    gguf: Gguf, matrices: Matrices, vectors: Sequence[str], buffers: Mapping[str, Buffer], staging: int
+    gguf: Gguf, matrices: Matrices, vectors: Sequence[Vector], buffers: Mapping[str, Buffer], staging: int
 ) -> list[Read]:
     """The reads that bring all tensors in, in file order, each spanning at most `staging` bytes.
 
     Raises: LimitError when a row does not fit the staging buffer.
     """
-    wanted = [Rows(name, gguf.at(gguf.tensors[name]), gguf.tensors[name].nbytes) for name in vectors] + [
+    wanted = [
+        Rows(v.tensor, gguf.at(gguf.tensors[v.tensor]) + 4 * v.first, 4 * v.n, vector=v) for v in vectors
+    ] + [
         rows for group in matrices.values() for matrix in group for rows in _rows_of(gguf, matrix, staging)
     ]
     reads: list[Read] = []
@@ -238,8 +285,8 @@ def reads_of(
                 done()
             if not pieces:
                 start, used = rows.at + at, 0
-            if rows.matrix is None:
-                pieces.append(Piece(buffers[rows.name], at, rows.at + at, nbytes))
+            if (vector := rows.vector) is not None:
+                pieces.append(Piece(buffers[vector.buffer], 4 * vector.at + at, rows.at + at, nbytes))
             else:
                 pieces.append(Piece(buffers[STAGING], used, rows.at, nbytes))
                 staged.append((rows, used))

@@ -1,24 +1,70 @@
 """The ways in which decoder architectures differ, one spec each; sizes come from the file's metadata.
 
-To add an architecture, add a module here that registers its spec; nothing else needs an edit.
+To add an architecture, add a module here that registers its spec; nothing else needs an edit, as long as it
+differs in ways that the spec has a word for.
 """
 
 import importlib
 import pkgutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ..errors import ArchError
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Layers that see the last tokens only: in each `period` layers all but the last one (0: every layer).
+
+    The metadata says how many tokens (`attention.sliding_window`, else `size`; 0: layers see everything) and may
+    give another period. Their rope has `rope.freq_base_swa`, else `freq_base`, else that of the other layers;
+    `scaled` says whether what scales the others' rope scales theirs.
+    """
+
+    period: int = 0
+    size: int = 0
+    freq_base: float | None = None
+    scaled: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ArchSpec:
     """How an architecture differs from a plain decoder; the defaults are llama's.
 
-    rope: "norm" rotates adjacent pairs (2i, 2i + 1) of a head.
+    rope: "norm" rotates adjacent pairs (2i, 2i + 1) of a head, "neox" (i, i + n_rot / 2), "none" nothing;
+    `partial_rope` lets the metadata rotate fewer elements than a head has, `rope_factors` lets the file divide
+    the frequencies of rope by factors, and of each `rope_period` layers (0: none) the last one has no rope.
+    `positions`: a learned vector for each position is added to the embedding.
+    norm: "rms", or "layer", which takes the mean off as well. `pre_norm`: of what a block reads; `post_norm`: of
+    what it adds. `parallel`: a layer without `ffn_norm` feeds both its blocks the same normed input.
+    qk_norm: queries and keys normed before rope: "head" each head by itself, "row" all of a token's together.
+    activation: "silu" or "gelu" (by tanh); `gated`: of one projection, times another; `one_gate_up`: both are
+    rows of `ffn_up`.
+    biases: tensors that must have one; others may.
+    options: keys that the forward pass honours, and what they are when the file does not say. `neutral`: keys
+    that must have this value where a file has them, beside those of hparams.NEUTRAL.
     """
 
     name: str  # general.architecture
     rope: str = "norm"
+    partial_rope: bool = False
+    rope_factors: bool = False
+    rope_period: int = 0
+    positions: bool = False
+    norm: str = "rms"
+    pre_norm: bool = True
+    post_norm: bool = False
+    parallel: bool = False
+    qk_norm: str = ""
+    activation: str = "silu"
+    gated: bool = True
+    one_gate_up: bool = False
+    scaled_embedding: bool = False  # by the square root of n_embd
+    wide_scale_layers: int = 0  # the model of so many layers scales attention by n_embd / n_head, not head size
+    windows: Windows | None = None
+    biases: tuple[str, ...] = ()
+    options: Mapping[str, float] = field(default_factory=dict)
+    neutral: Mapping[str, object] = field(default_factory=dict)
 
 
 _SPECS: dict[str, ArchSpec] = {}

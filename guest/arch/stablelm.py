@@ -1,0 +1,15 @@
+"""StableLM 3B, 2 1.6B and 2 12B. Source: llama.cpp src/models/stablelm.cpp."""
+
+from . import ArchSpec, register
+
+SPEC = register(
+    ArchSpec(
+        name="stablelm",
+        rope="neox",
+        partial_rope=True,
+        norm="layer",
+        parallel=True,
+        biases=("attn_norm", "output_norm"),
+        options={"use_parallel_residual": 0.0},
+    )
+)
