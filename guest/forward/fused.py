@@ -69,15 +69,15 @@ class _Fused:
         # has the same bits however many are computed with it.
         self.part_pairs = choice.pairs_of(hp.n_embd, most=4)
         self.n_partials = padded(hp.n_embd) // (2 * self.part_pairs * self.sharers)
-        # Whether a block's norm is folded into the products around it: its gain into the one before, which leaves
-        # sums of squares too, the division by their root into the one after. Else `norm` stands between them.
-        self.folded = hp.arch.norm == "rms" and hp.arch.pre_norm and not hp.arch.post_norm
-        self.embedded = hp.arch.norm == "rms" and hp.arch.pre_norm  # so is the first one, after the embedding
+        # A norm by root mean squares is folded into what is around it: its gain into what comes before, which leaves
+        # sums of squares too; the division by their root into the product after it. Else `norm` stands between.
+        self.folds = hp.arch.norm == "rms" and hp.arch.pre_norm
+        self.folded = self.folds  # whether h is still to be divided; so it is after the embedding
 
     def ops(self, verify: bool = False) -> Iterator[Op]:
         hp = self.hp
         yield from embed(hp, self.matrices, self.n_partials)
-        if hp.arch.pre_norm and not self.embedded:
+        if hp.arch.pre_norm and not self.folds:
             yield self.norm("blk.0.attn_norm", "x", "h")
         for layer in range(hp.n_layer):
             yield from self.attention(layer)
@@ -85,7 +85,7 @@ class _Fused:
         output = "output" if "output" in self.matrices else "token_embd"  # tied
         tokens = self.tokens if verify else 1
         n_parts = invocations_of(hp.n_vocab, group_pairs(self.choice, self.matrices[output], tokens))
-        shape = {**self.scaled(self.folded), "SCALE": hp.logit_scale, "CAP": hp.logit_cap}
+        shape = {**self.scaled(), "SCALE": hp.logit_scale, "CAP": hp.logit_cap}
         if verify:
             shape |= {"Y_STRIDE": hp.n_vocab, "N_PARTS": n_parts}
         buffers = ("h", "partials", "state", "best", "logits")
@@ -97,11 +97,11 @@ class _Fused:
 
     # ---- parts ------------------------------------------------------------------------------------------
 
-    def scaled(self, folded: bool) -> dict[str, float]:
+    def scaled(self) -> dict[str, float]:
         """Overrides of a product with what was normed: whether it has to divide by the root."""
         hp = self.hp
         norm = {"N_EMBD": hp.n_embd, "N_PARTIALS": self.n_partials, "EPS": hp.norm_eps}
-        return norm if folded else {**norm, "NORMED": 1}
+        return norm if self.folded else {**norm, "NORMED": 1}
 
     def norm(self, label: str, x: str, y: str) -> Op:
         return norm(self.hp, label, x, y, f"{label}.bias" in self.vectors)
@@ -155,7 +155,8 @@ class _Fused:
     ) -> Iterator[Op]:
         """x += the projection that ends a block, and the norm that the next one begins with."""
         hp, bias = self.hp, f"{group}.bias"
-        if self.folded and bias not in self.vectors and next_norm:
+        self.folded = self.folds and not hp.arch.post_norm and bias not in self.vectors
+        if self.folded and next_norm:
             buffers = (y, f"{next_norm}.weight", "state", "h", "partials", "x")
             shape = {
                 "STRIDE": padded(hp.n_embd),
@@ -179,7 +180,7 @@ class _Fused:
         k_cache, v_cache = cache_name("k", layer), cache_name("v", layer)
         q_stride = padded(hp.n_embd_q)
         h = "h" if hp.arch.pre_norm else "x"
-        scaled = self.scaled(self.embedded if layer == 0 else self.folded)
+        scaled = self.scaled()
         rope, window = hp.layers[layer].rope, hp.layers[layer].window
         normed = f"{blk}attn_q_norm.weight" in self.vectors
         whole = hp.arch.rope == "norm" and hp.n_rot == hp.n_embd_head
@@ -275,7 +276,7 @@ class _Fused:
         h = "h" if hp.arch.pre_norm else "x"
         label, gelu = blk + activation_label(hp), int(hp.arch.activation == "gelu")
         group, n_ff = self.matrices[blk + "ffn_gate_up"], padded(hp.n_ff)
-        scaled = self.scaled(self.folded)
+        scaled = self.scaled()
         if not hp.arch.gated:
             last = {**scaled, "ACTIVATE": 1, "GELU": gelu}
             yield from self.linear(label, group, h, "act", n_ff, f"{blk}ffn_up.bias", last)
