@@ -18,7 +18,6 @@ from .common import (
     UNUSED,
     accept,
     activation_label,
-    add,
     angles_name,
     argmax,
     embed,
@@ -167,11 +166,33 @@ class _Fused:
             yield from self.product(label, "project", group, buffers, shape)
             return
         yield from self.linear(group, group, y, "o", padded(hp.n_embd), bias)
-        if hp.arch.post_norm:
-            yield self.norm(post_norm, "o", "normed")
-        yield add(hp, label, "normed" if hp.arch.post_norm else "o")
-        if next_norm:
-            yield self.norm(next_norm, "x", "h")
+        yield self.add_norm(label, post_norm, next_norm)
+
+    def add_norm(self, label: str, post_norm: str, next_norm: str | None) -> Op:
+        """x += o, normed if the architecture does; h = the next norm of it, if there is one."""
+        hp = self.hp
+        next_bias = f"{next_norm}.bias"
+        biased = next_bias in self.vectors
+        shape = {
+            "N_EMBD": hp.n_embd,
+            "STRIDE": padded(hp.n_embd),
+            "EPS": hp.norm_eps,
+            "SCALE": hp.residual_scale,
+            "POST": int(hp.arch.post_norm),
+            "NEXT": int(next_norm is not None),
+            "MEAN": int(hp.arch.norm == "layer"),
+            "BIAS": int(biased),
+        }
+        buffers = (
+            "o",
+            f"{post_norm}.weight" if hp.arch.post_norm else UNUSED,
+            f"{next_norm}.weight" if next_norm else UNUSED,
+            next_bias if biased else UNUSED,
+            "state",
+            "h",
+            "x",
+        )
+        return Op(label, Variant("add_norm"), buffers, shape, workgroups=1, scratch=("h",))
 
     # ---- blocks -----------------------------------------------------------------------------------------
 
