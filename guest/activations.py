@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from .device import Buffer, Gpu
 from .errors import PagelmError
-from .forward import STATE_TOKENS
+from .forward import STATE_TOKENS, hidden_stride
 from .hparams import HParams
 from .program import Op, Pipelines, Program, kv_bucket
 from .weights import padded
@@ -30,7 +30,8 @@ class Activations:
             **dict.fromkeys(("x", "h", "o", "normed", "last"), hp.n_embd),
             **dict.fromkeys(("q", "q_raw", "att"), hp.n_embd_q),
             **dict.fromkeys(("k", "k_raw", "v"), hp.n_embd_kv),
-            **dict.fromkeys(("gate", "up", "act"), hp.n_ff),
+            **dict.fromkeys(("gate", "up", "act"), hidden_stride(hp) if hp.n_expert else hp.n_ff),
+            **dict.fromkeys(("router",), hp.n_expert),
             "logits": hp.n_vocab,
             "scores": hp.n_head * n_ctx,
         }

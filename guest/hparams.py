@@ -21,6 +21,7 @@ MAX_HEAD_SIZE = 1 << 12
 MAX_FF = 1 << 20
 MAX_VOCAB = 1 << 24
 MAX_CTX = (1 << 31) - 1
+MAX_EXPERTS = 1 << 10
 
 # Options that must have their neutral value where a file has them, unless the architecture's spec honours them:
 # key after the arch's prefix -> that value.
@@ -86,7 +87,7 @@ class HParams:
     n_head: int
     n_head_kv: int
     n_embd_head: int
-    n_ff: int
+    n_ff: int  # of an expert, where there are any
     n_vocab: int
     n_ctx_train: int
     n_rot: int
@@ -94,6 +95,9 @@ class HParams:
     ropes: tuple[Rope, ...]
     layers: tuple[Layer, ...]
     attention_scale: float
+    n_expert: int = 0
+    n_expert_used: int = 0
+    expert_scale: float = 1.0
     embedding_scale: float = 1.0
     residual_scale: float = 1.0
     logit_scale: float = 1.0
@@ -121,7 +125,8 @@ def hparams_from(gguf: Gguf) -> HParams:
     spec = spec_for(gguf.string("general.architecture"))
     p = spec.name + "."
     for option, neutral in (NEUTRAL | dict(spec.neutral)).items():
-        if option not in spec.options and not (option == "attention.sliding_window" and spec.windows):
+        honoured = {"attention.sliding_window": spec.windows, "expert_count": spec.experts}
+        if option not in spec.options and not honoured.get(option):
             _check_neutral(gguf, p + option, neutral)
 
     n_layer = _size(gguf, p + "block_count", MAX_LAYERS)
@@ -137,6 +142,9 @@ def hparams_from(gguf: Gguf) -> HParams:
     ropes, layers = _layers(gguf, spec, n_layer, n_ctx_train)
     wide = n_layer == spec.wide_scale_layers
     read = _Options(gguf, spec)
+    n_expert = gguf.uint(p + "expert_count", default=0) if spec.experts else 0
+    if n_expert > MAX_EXPERTS:
+        raise _refused(gguf, p + "expert_count", f"an integer up to {MAX_EXPERTS}")
     return HParams(
         arch=spec,
         n_embd=n_embd,
@@ -144,7 +152,7 @@ def hparams_from(gguf: Gguf) -> HParams:
         n_head=n_head,
         n_head_kv=n_head_kv,
         n_embd_head=n_embd_head,
-        n_ff=_size(gguf, p + "feed_forward_length", MAX_FF),
+        n_ff=_hidden_size(gguf, spec, n_expert),
         n_vocab=_vocab_size(gguf, p, n_embd),
         n_ctx_train=n_ctx_train,
         n_rot=_n_rot(gguf, spec, n_embd_head),
@@ -153,6 +161,9 @@ def hparams_from(gguf: Gguf) -> HParams:
         ),
         ropes=ropes,
         layers=layers,
+        n_expert=n_expert,
+        n_expert_used=_size(gguf, p + "expert_used_count", n_expert) if n_expert else 0,
+        expert_scale=(gguf.number(p + "expert_weights_scale", default=1.0) or 1.0) if n_expert else 1.0,
         attention_scale=read("attention.scale") or (n_embd // n_head if wide else n_embd_head) ** -0.5,
         embedding_scale=math.sqrt(n_embd) if spec.scaled_embedding else read("embedding_scale") or 1.0,
         residual_scale=read("residual_scale") or 1.0,
@@ -177,6 +188,18 @@ class _Options:
         if not (math.isfinite(value) and 0 <= value <= 1e12):
             raise _refused(self._gguf, key, "a number from 0 to 1e12")
         return value
+
+
+def _hidden_size(gguf: Gguf, spec: ArchSpec, n_expert: int) -> int:
+    """Elements of the hidden row of a feed-forward block, or of an expert."""
+    p = spec.name + "."
+    sizes = spec.experts.size if spec.experts and n_expert else ("feed_forward_length",)
+    key = next((size for size in sizes if p + size in gguf.metadata), sizes[0])
+    n_ff = _size(gguf, p + key, MAX_FF)
+    for size in (key, "embedding_length") if n_expert else ():  # whole tiles of rows
+        if gguf.uint(p + size) % 32:
+            raise _refused(gguf, p + size, "a multiple of 32, with experts")
+    return n_ff
 
 
 def _n_rot(gguf: Gguf, spec: ArchSpec, n_embd_head: int) -> int:

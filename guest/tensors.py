@@ -16,7 +16,7 @@ from .quants import SUPPORTED
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A matrix (n_rows, n_in), or a vector of `n_rows` elements where `n_in` is 0.
+    """A matrix (n_rows, n_in), or a vector of `n_rows` elements where `n_in` is 0. Experts lie one after another.
 
     It is rows `row0` … of the file's `tensor`, of which it may be a part.
     """
@@ -42,8 +42,8 @@ def operands_of(hp: HParams, gguf: Gguf) -> dict[str, Operand]:
     for name, shape, parts in _tensors(hp, gguf):
         expected[name] = shape
         at, vector = 0, _is_vector(name, shape)
-        for part, n_rows in parts or ((name, prod(shape) if vector else shape[0]),):
-            operands[part] = Operand(part, name, at, n_rows, 0 if vector else shape[1])
+        for part, n_rows in parts or ((name, prod(shape) if vector else prod(shape[:-1])),):
+            operands[part] = Operand(part, name, at, n_rows, 0 if vector else shape[-1])
             at += n_rows
     _check(hp, gguf, expected)
     return operands
@@ -94,11 +94,24 @@ def _tensors(hp: HParams, gguf: Gguf) -> Iterator[Demand]:
                 yield f"{b}{name}.weight", (n_heads * hp.n_embd_head,), ()
             elif spec.norm == "layer" and f"{b}{name}.weight" in there:
                 yield f"{b}{name}.weight", (n_heads, hp.n_embd_head), ()
+        if spec.sinks:
+            yield b + "attn_sinks.weight", (hp.n_head,), ()
         yield from matrix(b + "attn_output", hp.n_embd, hp.n_embd_q)
         if spec.post_norm:
             yield from norm(b + "post_attention_norm", hp.n_embd)
         if spec.pre_norm and not (spec.parallel and b + "ffn_norm.weight" not in there):
-            yield from norm(b + "ffn_norm", hp.n_embd)
+            yield from norm(b + spec.ffn_norm, hp.n_embd)
+        if hp.n_expert:
+            yield from matrix(b + "ffn_gate_inp", hp.n_expert, hp.n_embd)
+            for name, n_rows, n_in in (
+                ("ffn_gate_exps", hp.n_ff, hp.n_embd),
+                ("ffn_up_exps", hp.n_ff, hp.n_embd),
+                ("ffn_down_exps", hp.n_embd, hp.n_ff),
+            ):
+                yield f"{b}{name}.weight", (hp.n_expert, n_rows, n_in), ()
+                if f"{b}{name}.bias" in there or name in spec.biases:
+                    yield f"{b}{name}.bias", (hp.n_expert, n_rows), ()
+            continue
         if spec.one_gate_up:
             both = {"ffn_gate": hp.n_ff, "ffn_up": hp.n_ff}
             yield from matrix(b + "ffn_up", 2 * hp.n_ff, hp.n_embd, both)
@@ -130,7 +143,8 @@ def _check(hp: HParams, gguf: Gguf, expected: Mapping[str, tuple[int, ...]]) -> 
 
 
 def _is_vector(name: str, shape: tuple[int, ...]) -> bool:
-    return len(shape) == 1 or name.endswith("_norm.weight")  # stablelm has a norm for each head
+    # stablelm has a norm for each head, experts have a bias each
+    return len(shape) == 1 or name.endswith(("_norm.weight", ".bias"))
 
 
 def _check_tensor(gguf: Gguf, t: TensorInfo, shape: tuple[int, ...]) -> None:

@@ -123,7 +123,7 @@ def matrices_of(
     starts = {
         section.operand.removesuffix(".weight"): (f"{group}.bias", matrix.row0 + section.start)
         for group, members in matrices.items()
-        if not group.endswith(".ffn_gate_up")
+        if not group.endswith((".ffn_gate_up", "_exps"))
         for matrix in members
         for section in matrix.sections
     }
@@ -188,15 +188,17 @@ def _matrix(
     gguf: Gguf, name: str, sections: Sequence[Section], limits: Limits, scales: str, row0: int = 0
 ) -> Matrix:
     tensor = gguf.tensors[sections[0].tensor]
-    quant, n_in = tensor.quant, tensor.shape[1]
+    quant, n_in = tensor.quant, tensor.shape[-1]
     cells = padded(n_in)  # of a tile: 32 rows of n_in / 32 blocks
     tile_bytes, tile_scales = quant.cell_bytes * cells, quant.scale_bytes(scales, cells)
     limit = largest_binding(limits)
-    per_slab = limit // tile_bytes * TILE_ROWS
+    whole = tensor.shape[1] if len(tensor.shape) == 3 else TILE_ROWS  # rows that stay together: an expert's
+    least = whole // TILE_ROWS * tile_bytes
+    per_slab = limit // least * whole
     if per_slab == 0:
         raise LimitError(
-            f"{name}: {TILE_ROWS} rows have {exact(tile_bytes)}; this adapter binds at most {exact(limit)}",
-            needed=tile_bytes,
+            f"{name}: {whole} rows have {exact(least)}; this adapter binds at most {exact(limit)}",
+            needed=least,
             available=limit,
         )
     n_rows = max(s.start + s.step * (s.n_rows - 1) for s in sections) + 1

@@ -1,7 +1,7 @@
 // attention: softmax-weighted values of one stretch of the context, for the query heads that share one kv head.
 //   o = sum_p exp(s_p - m) v_p      m = max_p s_p      l = sum_p exp(s_p - m)      s_p = capped(SCALE * q . k_p)
-//   over positions p of the stretch with n_past + t - WINDOW < p <= n_past + t; attention_combine puts the stretches together, and where
-//   there is one only, o is divided by l here
+//   over positions p of the stretch with n_past + t - WINDOW < p <= n_past + t; attention_combine puts the stretches together; where
+//   there is one only it may be WHOLE, and o is divided by l here
 // shapes  q (n_tokens, Q_STRIDE)   k_cache, v_cache (N_CTX, N_EMBD_KV)   o (n_tokens, N_SPLIT, Q_STRIDE)
 //         ml (n_tokens, N_SPLIT, N_HEAD) pairs (m, l)   all f32
 // grid    x, y: ceil(SHARERS * N_HEAD / G * stretches / WG) workgroups, folded; z: ceil(n_tokens / T)
@@ -17,6 +17,7 @@ override N_EMBD_KV: u32;       // elements of a cache row
 override Q_STRIDE: u32;        // elements from one row of q to the next
 override SPLIT: u32;           // positions of a stretch, a multiple of 4
 override N_SPLIT: u32;         // stretches that o has room for
+override WHOLE: bool = false;  // there is one, and nothing comes after it
 override SCALE: f32;           // 1 / sqrt(N_EMBD_HEAD) in most
 override WINDOW: u32 = 0u;     // last positions that a token sees; 0: all
 override WG: u32 = 64u;        // power of two
@@ -136,7 +137,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
   let row{t} = (t0 + {t}u) * N_SPLIT + stretch;
   if (t0 + {t}u < now.n_tokens && start < length) {
     // repeat g in 0..G
-    let whole{g}_{t} = select(1.0, l{g}_{t}, N_SPLIT == 1u);
+    let whole{g}_{t} = select(1.0, l{g}_{t}, WHOLE);
     // repeat d in 0..D
     if (mine{d}) {
       o[row{t} * (Q_STRIDE / 4u) + (first + {g}u) * (N_EMBD_HEAD / 4u) + at{d}] = o{g}_{t}_{d} / whole{g}_{t};

@@ -1,6 +1,7 @@
 // softmax: turn each row of scores into weights that add up to one, in place.
 //   s[t,h,p] = exp(s[t,h,p] - max_p s) / sum_p exp(s[t,h,p] - max_p s)       for n_past + t - WINDOW < p <= n_past + t
-// shapes  s (n_tokens, N_HEAD, N_CTX) f32
+//   with SINKS there is one more score for each head, which has no weight: it counts in the maximum and the sum only
+// shapes  sinks (N_HEAD), read with SINKS only   s (n_tokens, N_HEAD, N_CTX) f32
 // grid    z: n_tokens * N_HEAD workgroups of WG invocations, one per row
 // uses    lib/state.wgsl lib/reduce.wgsl
 // error   relative 2e-6 per unit of (max - s), + 4e-6: exp has 3 + 2|x| ulp in WGSL
@@ -8,9 +9,11 @@
 override N_HEAD: u32;          // rows per token
 override N_CTX: u32;           // elements from one row to the next
 override WINDOW: u32 = 0u;     // last positions that a token sees; 0: all
+override SINKS: bool = false;
 override WG: u32 = 64u;        // power of two
 @group(0) @binding(0) var<storage, read>       state: State;            // n_past, n_tokens
-@group(0) @binding(1) var<storage, read_write> s: array<f32>;           // (n_tokens, N_HEAD, N_CTX)
+@group(0) @binding(1) var<storage, read>       sinks: array<f32>;       // (N_HEAD)
+@group(0) @binding(2) var<storage, read_write> s: array<f32>;           // (n_tokens, N_HEAD, N_CTX)
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index) lane: u32) {
@@ -23,12 +26,19 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index
   for (var p = first + lane; p < n; p += WG) {
     largest = max(largest, s[row + p]);
   }
+  let head = workgroup.z % N_HEAD;
+  if (SINKS) {
+    largest = max(largest, sinks[head]);
+  }
   largest = reduce_max(largest, lane);
   var sum = 0.0;
   for (var p = first + lane; p < n; p += WG) {
     let e = exp(s[row + p] - largest);
     s[row + p] = e;
     sum += e;
+  }
+  if (SINKS && lane == 0u) {
+    sum += exp(sinks[head] - largest);
   }
   let scale = 1.0 / reduce_sum(sum, lane);
   for (var p = first + lane; p < n; p += WG) {

@@ -28,6 +28,18 @@ class Windows:
 
 
 @dataclass(frozen=True, slots=True)
+class Experts:
+    """Feed-forward blocks of which each token uses a few, where the metadata has an `expert_count`.
+
+    `size`: the keys that say how long an expert's hidden row is, the first that is there. `over_all`: the weights of
+    the chosen are shares of all experts' weights, not of the chosen ones' alone.
+    """
+
+    size: tuple[str, ...] = ("feed_forward_length",)
+    over_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ArchSpec:
     """How an architecture differs from a plain decoder; the defaults are llama's.
 
@@ -38,8 +50,10 @@ class ArchSpec:
     norm: "rms", or "layer", which takes the mean off as well. `pre_norm`: of what a block reads; `post_norm`: of
     what it adds. `parallel`: a layer without `ffn_norm` feeds both its blocks the same normed input.
     qk_norm: queries and keys normed before rope: "head" each head by itself, "row" all of a token's together.
-    activation: "silu" or "gelu" (by tanh); `gated`: of one projection, times another; `one_gate_up`: both are
+    activation: "silu", "gelu" (by tanh) or "clamped" (gpt-oss's, of experts); `gated`: of one projection, times another; `one_gate_up`: both are
     rows of `ffn_up`.
+    `ffn_norm`: what the norm of the second block's input is called. `sinks`: each head has one more score, which
+    takes its share of the weight and has no value.
     biases: tensors that must have one; others may.
     options: keys that the forward pass honours, and what they are when the file does not say. `neutral`: keys
     that must have this value where a file has them, beside those of hparams.NEUTRAL.
@@ -64,6 +78,9 @@ class ArchSpec:
         0  # the model of so many layers scales attention by n_embd / n_head, not head size
     )
     windows: Windows | None = None
+    ffn_norm: str = "ffn_norm"
+    sinks: bool = False
+    experts: Experts | None = None
     biases: tuple[str, ...] = ()
     options: Mapping[str, float] = field(default_factory=dict)
     neutral: Mapping[str, object] = field(default_factory=dict)

@@ -1,8 +1,8 @@
-"""Llama, and what shares its layout (SmolLM2, Mistral, TinyLlama). Source: llama.cpp src/models/llama.cpp.
+"""Llama, and what shares its layout (SmolLM2, Mistral, Mixtral, TinyLlama). Source: llama.cpp src/models/llama.cpp.
 
 Beyond it: where the metadata has a sliding window, as the first Mistral's does, it is honoured.
 """
 
-from . import ArchSpec, Windows, register
+from . import ArchSpec, Experts, Windows, register
 
-SPEC = register(ArchSpec(name="llama", rope_factors=True, windows=Windows()))
+SPEC = register(ArchSpec(name="llama", rope_factors=True, windows=Windows(), experts=Experts()))

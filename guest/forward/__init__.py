@@ -17,6 +17,7 @@ from .common import (
     VERDICT_BITS,
     activation_sizes,
     angles_name,
+    hidden_stride,
     plain_product,
     split_of,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "angles_name",
     "baseline",
     "fused",
+    "hidden_stride",
     "plain_product",
     "split_of",
     "verifying",

@@ -15,6 +15,7 @@ from .common import (
     add,
     angles_name,
     embed,
+    experts,
     gated,
     matmul,
     norm,
@@ -135,8 +136,8 @@ class _Baseline:
         yield Op(
             blk + "attn_softmax",
             Variant("softmax"),
-            ("state", "scores"),
-            {"N_HEAD": hp.n_head, "N_CTX": n_ctx, "WINDOW": window},
+            ("state", f"{blk}attn_sinks.weight" if hp.arch.sinks else UNUSED, "scores"),
+            {"N_HEAD": hp.n_head, "N_CTX": n_ctx, "WINDOW": window, "SINKS": int(hp.arch.sinks)},
             workgroups=1,
             per_token=hp.n_head,
         )
@@ -159,8 +160,14 @@ class _Baseline:
     def feed_forward(self, layer: int) -> Iterator[Op]:
         hp, blk, label = self.hp, f"blk.{layer}.", f"blk.{layer}.{activation_label(self.hp)}"
         x = "h" if hp.arch.pre_norm else "x"
-        if f"{blk}ffn_norm.weight" in self.vectors:  # else h still is what attention was given
-            yield self.norm(blk + "ffn_norm", "x", "h")
+        norm = blk + hp.arch.ffn_norm
+        if f"{norm}.weight" in self.vectors:  # else h still is what attention was given
+            yield self.norm(norm, "x", "h")
+        if hp.n_expert:
+            yield from self.linear(layer, "ffn_gate_inp", "ffn_gate_inp", x, "router")
+            yield from experts(hp, self.matrices, self.vectors, layer, BASELINE, {"NORMED": 1})
+            yield from self.residual(blk + "post_ffw_norm", blk + "ffn_residual")
+            return
         for y in ("gate", "up") if hp.arch.gated else ("up",):
             yield from self.linear(layer, f"ffn_{y}", "ffn_gate_up", x, y)
         if hp.arch.gated:

@@ -1,7 +1,7 @@
 """What both descriptions of the pass are made of: sizes of what it writes, and the ops that they share."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ..adapt import MAX_PAIRS, Choice
 from ..hparams import HParams
@@ -33,6 +33,11 @@ def qkv_stride(hp: HParams) -> int:
     return padded(hp.n_embd_q) + 2 * padded(hp.n_embd_kv)
 
 
+def hidden_stride(hp: HParams) -> int:
+    """Elements of a token's row of what is inside a feed-forward block: of each expert that it uses."""
+    return max(1, hp.n_expert_used) * padded(hp.n_ff)
+
+
 def angles_name(rope: int | None) -> str:
     """Buffer name of the cosines and sines of one of the model's ropes."""
     return UNUSED if rope is None else f"angles.{rope}"
@@ -49,16 +54,20 @@ def activation_sizes(hp: HParams, n_ctx: int, n_batch: int) -> dict[str, int]:
         "qkv": qkv_stride(hp),
         "att": hp.n_embd_q,
         "o": hp.n_embd,
-        "gate": hp.n_ff,
-        "up": hp.n_ff,
-        "act": hp.n_ff,
+        "gate": hidden_stride(hp),
+        "up": hidden_stride(hp),
+        "act": hidden_stride(hp),
+        "router": hp.n_expert,
+        "chosen": hp.n_expert_used,
+        "shares": hp.n_expert_used,
+        "expert": hp.n_expert_used * padded(hp.n_embd),
         "partials": hp.n_embd,
         "normed": hp.n_embd,
         "q_raw": hp.n_embd_q,
         "k_raw": hp.n_embd_kv,
     }
     n_split = math.ceil(n_ctx / split_of(n_ctx))
-    sizes = {name: 4 * n_batch * padded(n) for name, n in rows.items()}
+    sizes = {name: 4 * n_batch * padded(n) for name, n in rows.items() if n}
     sizes["scores"] = 4 * n_batch * hp.n_head * n_ctx
     sizes["stretches"] = 4 * n_batch * n_split * padded(hp.n_embd_q)
     sizes["stretch_sums"] = 8 * n_batch * n_split * hp.n_head
@@ -160,16 +169,16 @@ def add(hp: HParams, label: str, y: str) -> Op:
 
 def gated(hp: HParams, label: str) -> Op:
     """act = activation of `gate`, times `up`."""
-    n, gelu = padded(hp.n_ff), int(hp.arch.activation == "gelu")
-    buffers = ("gate", "up", "state", "act")
-    return Op(label, Variant("gated"), buffers, {"STRIDE": n, "GELU": gelu}, invocations=n)
+    n, kind = hidden_stride(hp), hp.arch.activation
+    shape = {"STRIDE": n, "GELU": int(kind == "gelu"), "CLAMPED": int(kind == "clamped")}
+    return Op(label, Variant("gated"), ("gate", "up", "state", "act"), shape, invocations=n)
 
 
 def activation_label(hp: HParams) -> str:
     """What the activation of the feed-forward block is called."""
     if not hp.arch.gated:
         return hp.arch.activation
-    return "swiglu" if hp.arch.activation == "silu" else "geglu"
+    return "geglu" if hp.arch.activation == "gelu" else "swiglu"
 
 
 def matmul(
@@ -208,3 +217,61 @@ def matmul(
 def plain_product(matrix: Matrix, choice: Choice) -> Op:
     """y = x W^T for one token, W of a single operand and slab: the least that shows what a choice is worth."""
     return next(matmul((matrix,), matrix.sections[0].operand, "x", "y", choice, 1))
+
+
+def experts(
+    hp: HParams,
+    matrices: Matrices,
+    vectors: Collection[str],
+    layer: int,
+    choice: Choice,
+    scaled: Mapping[str, float],
+) -> Iterator[Op]:
+    """o = what a token's experts make of h, from the router's logits on (`router`).
+
+    `scaled`: overrides that say whether h is still to be divided by its root mean square.
+    """
+    blk, used = f"blk.{layer}.", hp.n_expert_used
+    shape = {
+        "N_EXPERT": hp.n_expert,
+        "N_USED": used,
+        "STRIDE": padded(hp.n_expert),
+        "SCALE": hp.expert_scale,
+        "OVER_ALL": int(hp.arch.experts is not None and hp.arch.experts.over_all),
+    }
+    buffers = ("router", "state", "chosen", "shares")
+    yield Op(blk + "ffn_moe_topk", Variant("route"), buffers, shape, workgroups=1)
+
+    def product(name: str, x: str, y: str, n_rows: int, overrides: Mapping[str, float]) -> Iterator[Op]:
+        bias = f"{blk}{name}_exps.bias"
+        has = bias in vectors
+        (matrix,) = matrices[f"{blk}{name}_exps"]
+        pairs = choice.pairs_of(n_rows)
+        while n_rows % (8 * pairs):
+            pairs //= 2
+        for slab in matrix.slabs:
+            yield Op(
+                f"{blk}{name}_exps",
+                product_variant("experts", matrix, choice, pairs, 1),
+                (slab.name, slab.scales, x, "partials", bias if has else UNUSED, "chosen", "state", y),
+                {
+                    **shape_of(matrix),
+                    "N_ROWS": n_rows,
+                    "N_USED": used,
+                    "EXPERT0": slab.row0 // n_rows,
+                    "N_HERE": slab.n_rows // n_rows,
+                    "BIAS": int(has),
+                    "Y_STRIDE": padded(n_rows),
+                    **overrides,
+                },
+                invocations=invocations_of(n_rows, pairs),
+                per_token=used,
+            )
+
+    yield from product("ffn_gate", "h", "gate", hp.n_ff, scaled)
+    yield from product("ffn_up", "h", "up", hp.n_ff, scaled)
+    yield gated(hp, blk + activation_label(hp))
+    yield from product("ffn_down", "act", "expert", hp.n_embd, {"OWN": 1, "NORMED": 1})
+    shape = {"N_USED": used, "STRIDE": padded(hp.n_embd)}
+    buffers = ("expert", "shares", "state", "o")
+    yield Op(blk + "ffn_moe_out", Variant("expert_sum"), buffers, shape, invocations=padded(hp.n_embd))

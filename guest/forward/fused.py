@@ -21,6 +21,7 @@ from .common import (
     angles_name,
     argmax,
     embed,
+    experts,
     gated,
     group_pairs,
     invocations_of,
@@ -264,14 +265,17 @@ class _Fused:
             "N_SPLIT": n_split,
             "WINDOW": window,
         }
+        whole = n_split == 1 and not hp.arch.sinks
+        sinks = {"SINKS": int(hp.arch.sinks)}
         yield Op(
-            blk + ("attn_values" if n_split == 1 else "attn_stretches"),
+            blk + ("attn_values" if whole else "attn_stretches"),
             Variant(
                 "attention", share=self.choice.share, tile=(("G", heads), ("T", queries), ("D", vectors))
             ),
-            ("q", k_cache, v_cache, "state", "stretch_sums", "att" if n_split == 1 else "stretches"),
+            ("q", k_cache, v_cache, "state", "stretch_sums", "att" if whole else "stretches"),
             {
                 **stretches,
+                "WHOLE": int(whole),
                 "N_GROUP": n_group,
                 "N_EMBD_KV": hp.n_embd_kv,
                 "SCALE": hp.attention_scale,
@@ -280,21 +284,38 @@ class _Fused:
             invocations=self.sharers * hp.n_head // heads,
             per_position=split,
         )
-        if n_split > 1:
+        if not whole:
             yield Op(
                 blk + "attn_values",
                 Variant("attention_combine"),
-                ("stretches", "stretch_sums", "state", "att"),
-                stretches,
+                (
+                    "stretches",
+                    "stretch_sums",
+                    f"{blk}attn_sinks.weight" if hp.arch.sinks else UNUSED,
+                    "state",
+                    "att",
+                ),
+                stretches | sinks,
                 invocations=hp.n_embd_q // 4,
             )
-        next_norm = f"{blk}ffn_norm" if f"{blk}ffn_norm.weight" in self.vectors else None
+        next_norm = blk + hp.arch.ffn_norm if f"{blk}{hp.arch.ffn_norm}.weight" in self.vectors else None
         post_norm = blk + "post_attention_norm"
         yield from self.add_block(blk + "attn_residual", blk + "attn_output", "att", post_norm, next_norm)
 
     def feed_forward(self, layer: int) -> Iterator[Op]:
         hp, blk = self.hp, f"blk.{layer}."
         h = "h" if hp.arch.pre_norm else "x"
+        last_layer = layer + 1 == hp.n_layer
+        next_norm = "output_norm" if last_layer else f"blk.{layer + 1}.attn_norm"
+        starts = next_norm if last_layer or hp.arch.pre_norm else None
+        post_norm = blk + "post_ffw_norm"
+        if hp.n_expert:
+            router, scaled = blk + "ffn_gate_inp", self.scaled()
+            yield from self.linear(router, router, h, "router", padded(hp.n_expert), f"{router}.bias", scaled)
+            yield from experts(hp, self.matrices, self.vectors, layer, self.choice, scaled)
+            self.folded = False
+            yield self.add_norm(blk + "ffn_residual", post_norm, starts)
+            return
         label, gelu = blk + activation_label(hp), int(hp.arch.activation == "gelu")
         group, n_ff = self.matrices[blk + "ffn_gate_up"], padded(hp.n_ff)
         scaled = self.scaled()
@@ -309,8 +330,4 @@ class _Fused:
                 name = f"{blk}ffn_{y}"
                 yield from self.linear(name, (matrix,), h, y, n_ff, f"{name}.bias", scaled)
             yield gated(hp, label)
-        last_layer = layer + 1 == hp.n_layer
-        next_norm = "output_norm" if last_layer else f"blk.{layer + 1}.attn_norm"
-        starts = next_norm if last_layer or hp.arch.pre_norm else None
-        post_norm = blk + "post_ffw_norm"
         yield from self.add_block(blk + "ffn_residual", blk + "ffn_down", "act", post_norm, starts)
