@@ -141,7 +141,7 @@ UNGATED_GAINS = {"attn_output.weight": 4.0, "attn_v": 1.5, "ffn_down.weight": 1.
 # Embeddings are multiplied by sqrt(n_embd).
 GEMMA_GAINS = TIED_GAINS | {"token_embd": 0.3, "output_norm": 3.5, "post_": 2.0}
 # residual_scale takes it away again.
-GRANITE_GAINS = {"attn_output.weight": 8.0, "ffn_down.weight": 8.0}
+GRANITE_GAINS = {"attn_output.weight": 8.0, "ffn_down": 8.0}
 
 RMS = {"attention.layer_norm_rms_epsilon": 2e-3}
 LARGE_RMS = {"attention.layer_norm_rms_epsilon": 0.03}  # where what is normed is large
@@ -263,10 +263,12 @@ def _(s: Sizes) -> Parts:
     return RMS | rope(s, 5e6), llama_layer(s), ends(s, tied=True)
 
 
+GRANITE_SCALES = {"embedding_scale": 3.0, "attention.scale": 0.4, "residual_scale": 0.3, "logit_scale": 1.6}
+
+
 @tiny("granite", Sizes(), gains=GRANITE_GAINS, seed=13)
 def _(s: Sizes) -> Parts:
-    scales = {"embedding_scale": 3.0, "attention.scale": 0.4, "residual_scale": 0.3, "logit_scale": 1.6}
-    return LARGE_RMS | rope(s) | scales, llama_layer(s), ends(s, tied=True)
+    return LARGE_RMS | rope(s) | GRANITE_SCALES, llama_layer(s), ends(s, tied=True)
 
 
 @tiny("exaone", Sizes())
@@ -317,11 +319,34 @@ def _(s: Sizes) -> Parts:
     return LARGE_RMS | rope(s) | options, llama_layer(s) | norms(s, *POST), ends(s, tied=True)
 
 
-@tiny("gemma3", Sizes(n_layer=7, d=32), gains=GEMMA_GAINS, seed=13)
+@tiny("gemma3", Sizes(n_layer=7, d=32), gains=GEMMA_GAINS, seed=4)
 def _(s: Sizes) -> Parts:
-    options = scaled("linear", 8.0) | {"attention.sliding_window": WINDOW}
+    options = scaled("linear", 2.0) | {"attention.sliding_window": WINDOW}
     layer = llama_layer(s) | norms(s, *POST) | qk_norms((s.d,), (s.d,))
     return LARGE_RMS | rope(s, 5e4) | options, layer, ends(s, tied=True)
+
+
+def large_gemma(s: Sizes) -> Parts:
+    """27B, which llama.cpp knows by its number of layers, has an attention scale of its own."""
+    options = {"attention.sliding_window": WINDOW}
+    return LARGE_RMS | rope(s, 5e4) | options, llama_layer(s) | norms(s, *POST), ends(s, tied=True)
+
+
+LARGE = Sizes(n_embd=32, n_layer=46, n_ff=32)
+# Of many layers each adds little and chooses little, or what they round would grow.
+LARGE_GAINS = GEMMA_GAINS | {"post_": 0.4, "attn_q": 0.2}
+
+
+@tiny("gemma2-27b", LARGE, arch="gemma2", gains=LARGE_GAINS, seed=5)
+def _(s: Sizes) -> Parts:
+    return large_gemma(s)
+
+
+@tiny("gemma3-27b", replace(LARGE, n_layer=62), arch="gemma3", gains=LARGE_GAINS)
+def _(s: Sizes) -> Parts:
+    metadata, layer, others = large_gemma(s)
+    assert isinstance(layer, dict)
+    return metadata, layer | qk_norms((s.d,), (s.d,)), others
 
 
 # phi3
@@ -412,6 +437,15 @@ def _(s: Sizes) -> Parts:
 @tiny("mixtral", Sizes(n_expert=5, n_expert_used=2), arch="llama")
 def _(s: Sizes) -> Parts:
     return RMS | rope(s), norms(s, *PRE) | attention(s) | experts(s), ends(s)
+
+
+@tiny("granitemoe", Sizes(n_expert=6, n_expert_used=3), gains=GRANITE_GAINS, seed=12)
+def _(s: Sizes) -> Parts:
+    return (
+        LARGE_RMS | rope(s) | GRANITE_SCALES,
+        norms(s, *PRE) | attention(s) | experts(s),
+        ends(s, tied=True),
+    )
 
 
 @tiny("qwen3moe", Sizes(d=32, n_expert=8, n_expert_used=3, n_ff_exp=32), seed=3)
