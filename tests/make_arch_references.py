@@ -69,10 +69,16 @@ class LlamaCpp:
 def make(llama_cpp: LlamaCpp, model: TinyModel, folder: Path) -> str:
     """Write one reference; what to say about it."""
     ids = prompt(model)
-    answer = llama_cpp.answer(write_decoded(model, folder / f"{model.name}.gguf"), ids)
+    given = model.stand_in or model
+    answer = llama_cpp.answer(write_decoded(given, folder / f"{model.name}.gguf"), ids)
     probabilities = np.array(answer["rows"], np.float64)
     assert probabilities.shape == (N_IDS + N_GEN, N_VOCAB), probabilities.shape
-    producer = {"node-llama-cpp": answer["version"], "llama.cpp": answer["release"], "cache": "F32"}
+    producer = {
+        "node-llama-cpp": answer["version"],
+        "llama.cpp": answer["release"],
+        "cache": "F32",
+        "arch": given.arch,
+    }
     generated = answer["generated"]
     out = save(model.name, digest(model), N_CTX, ids, generated, probabilities, KEPT, producer)
     return (

@@ -28,6 +28,8 @@ class TinyModel:
 
     `types`: part of a tensor's name -> ggml type, tried in order. `gains`: part of a name -> factor of what
     `values.py` would take, where an architecture needs other weights to give logits of ordinary size.
+    `fixed`: part of a name -> value of all its elements. `stand_in`: a model that means the same, for
+    llama.cpp, where it does not compute what the file says.
     """
 
     name: str
@@ -36,6 +38,8 @@ class TinyModel:
     shapes: Mapping[str, tuple[int, ...]]
     types: Mapping[str, str] = field(default_factory=lambda: {"": "F32"})
     gains: Mapping[str, float] = field(default_factory=dict)
+    fixed: Mapping[str, float] = field(default_factory=dict)
+    stand_in: "TinyModel | None" = None
     seed: int = 1
 
     def of_types(self, types: Mapping[str, str]) -> "TinyModel":
@@ -247,9 +251,8 @@ def _(s: Sizes) -> Parts:
     return RMS | rope(s, 2000.0) | scaled("yarn", 4.0, 512), llama_layer(s), ends(s)
 
 
-@tiny("mistral", Sizes(n_head_kv=1), arch="llama")
+@tiny("mistral", Sizes(n_head_kv=1), arch="llama", seed=3)
 def _(s: Sizes) -> Parts:
-    """llama.cpp does not use the window of this architecture."""
     return RMS | rope(s) | {"attention.sliding_window": WINDOW}, llama_layer(s), ends(s)
 
 
@@ -474,4 +477,21 @@ def _(s: Sizes) -> Parts:
     return RMS | rope(s, 150000.0) | scaled("yarn", 4.0, 256) | options, layer, ends(s)
 
 
+def with_window(model: TinyModel) -> TinyModel:
+    """A llama whose window counts. llama.cpp does not read it; its granite_swa computes the same when each of
+    its multipliers is 1 and its sinks weigh nothing."""
+    n_layer, n_head = model.metadata["block_count"], model.metadata["attention.head_count"]
+    neutral = {"logit_scale": 1.0, "attention.sliding_window_pattern": [True] * n_layer}
+    sinks: Shapes = {f"blk.{i}.attn_sinks.weight": (n_head,) for i in range(n_layer)}
+    same = replace(
+        model,
+        arch="granite_swa",
+        metadata={**model.metadata, **neutral},
+        shapes={**model.shapes, **sinks},
+        fixed={"attn_sinks": -1e30},
+    )
+    return replace(model, stand_in=same)
+
+
 MODELS = {name: found.model(found.sizes) for name, found in _DESCRIPTIONS.items()}
+MODELS["mistral"] = with_window(MODELS["mistral"])

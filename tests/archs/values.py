@@ -41,6 +41,9 @@ def values(model: TinyModel) -> dict[str, np.ndarray]:
 
 
 def _tensor(model: TinyModel, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    for part, value in model.fixed.items():
+        if part in name:
+            return np.full(shape, value, np.float32)
     bits = np.random.PCG64([model.seed, crc32(name.encode())]).random_raw(int(np.prod(shape)))
     quarters = bits.reshape(-1, 1) >> np.array([0, 16, 32, 48], np.uint64) & np.uint64(0xFFFF)
     unit = (quarters.sum(1).astype(np.float64) - 2 * 65535) / DEVIATION
