@@ -32,20 +32,29 @@ def values_of(quant: str, raw: np.ndarray) -> np.ndarray:
 
 
 def put_halves(quant: str, blocks: np.ndarray, halves: np.ndarray) -> None:
-    """Set the scales of blocks (n, bytes) to f16 numbers (n, n_halves)."""
+    """Set the scales of blocks (n, bytes) to numbers (n, n_halves), as f16."""
+    with np.errstate(under="ignore"):
+        rounded = halves.astype(np.float16)
     for i, at in enumerate(HALVES[quant]):
-        blocks[:, at : at + 2] = halves[:, i].astype(np.float16).view(np.uint8).reshape(-1, 2)
+        blocks[:, at : at + 2] = rounded[:, i : i + 1].copy().view(np.uint8)
 
 
 def random_blocks(quant: str, r: np.random.Generator, n_rows: int, n_in: int) -> np.ndarray:
-    """Rows (n_rows, bytes) of random bits with scales of either sign; the weights' deviation is 1/sqrt(n_in)."""
+    """Rows (n_rows, bytes) of random bits with scales of either sign; the weights' deviation is 1/sqrt(n_in),
+    their mean about zero."""
     elements, nbytes = size_of(quant)
     n = n_rows * n_in // elements
     blocks = r.integers(0, 256, (n, nbytes), dtype=np.uint8)
     if quant in EXPONENTS:
         blocks[:, EXPONENTS[quant]] = np.round(126 - np.log2(n_in) / 2) + r.integers(-1, 2, n)
     else:
-        halves = r.uniform(0.5, 1, (n, len(HALVES[quant]))) * r.choice([-1, 1], (n, 1))
+        halves = r.uniform(0.5, 1, (n, 1)) * r.choice([-1, 1], (n, 1))
+        if len(HALVES[quant]) == 2:  # minima as large as makes the mean of a block zero
+            means = []
+            for part in ((1, 0), (0, 1)):
+                put_halves(quant, blocks, np.ones((n, 1)) * part)
+                means.append(values_of(quant, blocks).astype(np.float64).mean(1, keepdims=True))
+            halves = np.hstack([halves, -halves * means[0] / means[1]])
         put_halves(quant, blocks, halves)
         factor = n_in**-0.5 / np.sqrt(np.mean(values_of(quant, blocks).astype(np.float64) ** 2))
         put_halves(quant, blocks, factor * halves)
