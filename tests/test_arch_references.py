@@ -5,11 +5,12 @@ Its float32 sums and llama.cpp's differ in order only: NMSE 4e-12 was measured, 
 
 from dataclasses import replace
 
+import gguf
 import numpy as np
 import pytest
-from archs import MODELS, gguf_bytes, load, sized
+from archs import MODELS, gguf_bytes, load, sized, write
 from archs.references import FOLDER
-from archs.values import digest
+from archs.values import digest, stored
 
 from pagelm.host.oracle import Oracle
 from pagelm.sources import MemorySource
@@ -73,3 +74,19 @@ def test_a_model_of_other_sizes_has_their_shapes():
     assert model.shapes["blk.2.ffn_down.weight"] == (256, 512)
     assert model.metadata["embedding_length"] == 256
     assert "attention.key_length" not in model.metadata
+
+
+@pytest.mark.parametrize("quant", ["Q4_0", "Q6_K", "MXFP4"])
+def test_matrices_and_experts_can_be_of_any_type(quant, tmp_path):
+    model = sized("mixtral", n_layer=1, n_embd=256, d=64, n_ff=256).of_types({"_exps": quant, "": "F16"})
+    found = {t.name: t for t in gguf.GGUFReader(write(model, tmp_path / "model.gguf")).tensors}
+    assert set(found) == set(model.shapes)
+    for name, (kind, values) in stored(model).items():
+        tensor = found[name]
+        assert (tensor.tensor_type.name, tuple(reversed(tensor.shape))) == (kind, model.shapes[name])
+        with np.errstate(all="ignore"):
+            assert np.array_equal(gguf.quants.dequantize(tensor.data, tensor.tensor_type), values)
+    kinds = {name: kind for name, (kind, _) in stored(model).items()}
+    assert kinds["blk.0.ffn_down_exps.weight"] == quant
+    assert kinds["blk.0.attn_q.weight"] == "F16"
+    assert kinds["blk.0.ffn_gate_inp.weight"] == "F32"
