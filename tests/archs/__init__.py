@@ -10,7 +10,7 @@ architecture computes.
     logits = [… of every position of reference.ids …]    # (n, n_vocab)
     assert reference.nmse(logits) < 1e-6
 
-    model = sized("qwen3", n_embd=256, d=64, n_ff=512).of_types({"ffn_down": "Q6_K", "": "Q4_K"})    # no reference
+    model = sized("qwen3", n_embd=256, d=64, n_ff=512).of_types({"down": "Q6_K", "": "Q4_K"})
 """
 
 from archs.models import MODELS as MODELS
