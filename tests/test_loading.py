@@ -5,6 +5,7 @@ import re
 from itertools import pairwise
 
 import pytest
+import raw_gguf
 from fake_gpu import FakeGpu
 from fake_model import TINY, load, run
 from tiny_gguf import tiny_model
@@ -135,9 +136,11 @@ def test_cancel_while_loading_frees_everything():
 
 
 def test_unsupported_tensor_types_are_named():
-    data = tiny_model(n_vocab=400, quant="Q5_0")
-    with pytest.raises(ArchError, match=r"has type Q5_0; supported: F32, F16, Q4_0, Q4_1, Q8_0"):
-        load(FakeGpu(), data)
+    f = raw_gguf.llama_tensor("blk.0.ffn_down.weight", kind=24)
+    with pytest.raises(
+        ArchError, match=r"blk.0.ffn_down.weight has type I8; supported: F32, F16, Q4_0, Q4_1"
+    ):
+        load(FakeGpu(), f.data())
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,17 @@ from pagelm.device import AdapterInfo
 from pagelm.device.native import NativeGpu
 from pagelm.host.oracle.model import Oracle
 from pagelm.loading import load_model
+from pagelm.quants import SUPPORTED
 from pagelm.sources import FileSource
 from pagelm.tune import LIMIT_S, Tuner
 
 pytestmark = pytest.mark.gpu
 
 MIXED = {"ffn_down": "Q4_0", "attn_v": "F16", "attn_q": "Q8_0", "": "Q4_1"}
+# as llama.cpp mixes them in one file, with a fallback to types of 32 where rows are not whole blocks of 256
+MIXED_K = {"ffn_down": "Q6_K", "attn_v": "Q5_0", "attn_q": "Q8_0", "token_embd": "Q6_K", "": "Q4_K"}
+LARGE = dict(n_embd=256, n_ff=256)  # rows of whole blocks of any type
+MORE = [quant for quant in SUPPORTED if quant not in ("F32", "F16", "Q4_0", "Q4_1", "Q8_0")]
 PROMPT = [(i * 37 + 11) % 390 for i in range(45)]
 SHAPES = {
     "f32": dict(quant="F32"),
@@ -26,6 +31,8 @@ SHAPES = {
     "q4_1": dict(quant="Q4_1"),
     "q8_0": dict(quant="Q8_0"),
     "mixed": dict(quant=MIXED),
+    **{quant.lower(): dict(quant=quant, **LARGE) for quant in MORE},
+    "mixed-k": dict(quant=MIXED_K, **LARGE, n_layer=1),
     "odd-sizes": dict(quant="F32", n_embd=40, n_head=2, n_head_kv=1, n_ff=50),
     "no-groups": dict(quant="F16", n_head=4, n_head_kv=4),
     "many-to-one": dict(quant="Q8_0", n_embd=64, n_head=16, n_head_kv=1, n_embd_head=20),

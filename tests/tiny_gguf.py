@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 import gguf
 import numpy as np
+from blocks import random_blocks
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 TEMPLATE = (
@@ -57,10 +58,17 @@ def vocabulary(n_vocab: int) -> tuple[list[str], list[int], list[str]]:
 
 
 def quantize(x: np.ndarray, quant: str) -> tuple[np.ndarray, gguf.GGMLQuantizationType]:
-    """`x` (rows, columns) f32 as raw blocks of type `quant`, and that type for the writer."""
+    """`x` (…, rows, columns) f32 as raw blocks of type `quant`, and that type for the writer.
+
+    Of types that the package cannot write, random blocks of the same shape, of deviation 1/sqrt(columns).
+    """
     kind = gguf.GGMLQuantizationType[quant]
-    with np.errstate(all="ignore"):  # the package divides by zero in zero blocks, on purpose
-        return gguf.quants.quantize(x, kind), kind
+    try:
+        with np.errstate(all="ignore"):  # the package divides by zero in zero blocks, on purpose
+            return gguf.quants.quantize(x, kind), kind
+    except NotImplementedError:
+        n_in, r = x.shape[-1], np.random.default_rng([x.size, int(1e6 * abs(x.flat[0]))])
+        return random_blocks(quant, r, x.size // n_in, n_in).reshape(*x.shape[:-1], -1), kind
 
 
 def quant_of(name: str, quant: str | Mapping[str, str]) -> str:

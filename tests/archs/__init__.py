@@ -9,10 +9,13 @@ architecture computes.
     write(model, path)                                   # or gguf_bytes(model)
     logits = [… of every position of reference.ids …]    # (n, n_vocab)
     assert reference.nmse(logits) < 1e-6
+
+    model = sized("qwen3", n_embd=256, d=64, n_ff=512).of_types({"down": "Q6_K", "": "Q4_K"})
 """
 
 from archs.models import MODELS as MODELS
 from archs.models import TinyModel as TinyModel
+from archs.models import sized as sized
 from archs.references import Reference as Reference
 from archs.references import load as load
 from archs.values import gguf_bytes as gguf_bytes

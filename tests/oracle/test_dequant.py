@@ -1,16 +1,18 @@
 """Dequantisation: bit for bit what the independent `gguf` package gives, and one hand-made block each."""
 
 import struct
+from itertools import product
 
 import gguf
 import numpy as np
 import pytest
+from blocks import EXPONENTS, HALVES, put_halves, size_of
 
 from pagelm.host.oracle import dequant
 from pagelm.quants import QUANTS, SUPPORTED
 
 # Scales that hurt: ±0, smallest and largest subnormal, smallest normal, 1, largest, ±inf, NaN.
-HALVES = (0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x3C00, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00)
+SCALES = (0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x3C00, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00)
 BYTES = (0x00, 0xFF, 0x0F, 0xF0, 0x80, 0x7F)
 
 
@@ -39,18 +41,24 @@ def test_random_bytes_equal_the_package(name, rng):
     same_bits(dequant.DEQUANT[name](raw), package(raw, name))
 
 
-@pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("name", HALVES)
 def test_extreme_scales_and_quants_equal_the_package(name):
-    n_halves = 2 if name == "Q4_1" else 1
-    n_quants = QUANTS[name].block_bytes - 2 * n_halves
-    blocks = [
-        struct.pack("<2H", d, m)[: 2 * n_halves] + bytes([quant]) * n_quants
-        for d in HALVES
-        for m in (HALVES if n_halves == 2 else (0,))
-        for quant in BYTES
-    ]
-    raw = np.frombuffer(b"".join(blocks), np.uint8)
-    same_bits(dequant.DEQUANT[name](raw), package(raw, name))
+    """Of K-quants the small scales are extreme too: they are among the bits."""
+    halves = [*product(SCALES, repeat=len(HALVES[name]))]
+    blocks = np.repeat(np.array(BYTES, np.uint8), len(halves))[:, None].repeat(size_of(name)[1], axis=1)
+    put_halves(name, blocks, np.tile(np.array(halves, np.uint16).view(np.float16), (len(BYTES), 1)))
+    same_bits(dequant.DEQUANT[name](blocks.reshape(-1)), package(blocks.reshape(-1), name))
+
+
+@pytest.mark.parametrize("name", EXPONENTS)
+def test_every_exponent_equals_the_package(name):
+    blocks = np.repeat(np.array(BYTES, np.uint8), 256)[:, None].repeat(size_of(name)[1], axis=1)
+    blocks[:, EXPONENTS[name]] = np.tile(np.arange(256), len(BYTES))
+    same_bits(dequant.DEQUANT[name](blocks.reshape(-1)), package(blocks.reshape(-1), name))
+
+
+def test_what_the_tests_know_of_blocks_is_every_type_with_blocks():
+    assert {*HALVES, *EXPONENTS} == {name for name in SUPPORTED if size_of(name)[0] > 1}
 
 
 def test_q4_0_block_by_hand():
