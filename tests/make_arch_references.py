@@ -2,9 +2,9 @@
 
     python tests/make_arch_references.py [NAME ...]     # all of them, or those named
 
-One thread on the CPU, flash attention off, F32 cache, matrices decoded to F32: as near to the model as llama.cpp
-comes. What it still rounds is its gelu, which it looks up by half float. Of every model: log-probabilities
-after each of 48 ids and of 32 greedy tokens, the 8 largest of every position and a few whole rows.
+One thread on the CPU, flash attention off, F32 cache, matrices decoded to F32: as near to the model as
+llama.cpp comes. What it still rounds is its gelu, which it looks up by half float. Of every model:
+log-probabilities after each of 48 ids and of 32 greedy tokens, the 8 largest of every position and some rows.
 """
 
 import argparse
@@ -16,16 +16,24 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-
 from archs.models import MODELS, N_CTX, N_VOCAB, TinyModel
 from archs.references import save
 from archs.values import digest, write_decoded
+
 from pagelm.host.bench.peers import npm_package
 
 DRIVER = Path(__file__).with_name("archs") / "llama_cpp.mjs"
 PINS = "llama.cpp"  # the folder of host/bench/npm
 N_IDS, N_GEN = 48, 32
-KEPT = (0, 1, 15, 16, 31, 47, 79)  # whole rows: the first, around a window of 16, the ends of ids and of generation
+KEPT = (
+    0,
+    1,
+    15,
+    16,
+    31,
+    47,
+    79,
+)  # whole rows: the first, around a window of 16, the ends of ids and of generation
 
 
 def prompt(model: TinyModel) -> list[int]:

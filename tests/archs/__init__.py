@@ -13,6 +13,7 @@ architecture computes.
 
 from archs.models import MODELS as MODELS
 from archs.models import TinyModel as TinyModel
+from archs.models import sized as sized
 from archs.references import Reference as Reference
 from archs.references import load as load
 from archs.values import gguf_bytes as gguf_bytes

@@ -1,8 +1,9 @@
 """The tiny models as data: metadata keys and tensor shapes of every architecture, and of its options.
 
-Sizes are small, but differ from each other wherever a mistake could hide: n_head * n_embd_head is not n_embd, n_ff is no multiple
-of it, key/value heads are fewer than query heads, epsilons are large enough to matter, windows are shorter than
-the sequence. What the options mean is in FACTS.md.
+Sizes are small, but differ from each other wherever a mistake could hide: n_ff is no multiple of n_embd, all
+heads together are wider than it where the architecture allows that, key/value heads are fewer than query
+heads. Epsilons are large enough to matter, windows are shorter than the sequence. FACTS.md says what the
+options do. `MODELS` has every model in its usual size, `sized` makes one of them in another.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,10 +11,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 Shapes = dict[str, tuple[int, ...]]
+Metadata = dict[str, Any]
+# Metadata, tensors of a layer (or of every layer, where they differ) by what follows "blk.N.", the others.
+Parts = tuple[Metadata, Shapes | list[Shapes], Shapes]
 
 N_VOCAB = 320
-N_CTX = 256  # the context that references are made in; what llama.cpp rounds every smaller one up to
-F32_ALWAYS = {".bias": "F32", "_norm": "F32", "sinks": "F32", "rope_f": "F32", "position_embd": "F32", "conv.weight": "F32"}
+N_CTX = 256  # the context that references are made in: llama.cpp rounds every smaller one up to this
+WINDOW = 16
+# What stays F32 in every file, matrices among it.
+ALWAYS_F32 = ("_norm", ".bias", "sinks", "rope_f", "position_embd", "shortconv.conv", "ffn_gate_inp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +34,13 @@ class TinyModel:
     arch: str
     metadata: Mapping[str, Any]
     shapes: Mapping[str, tuple[int, ...]]
-    types: Mapping[str, str] = field(default_factory=lambda: F32_ALWAYS | {"": "F32"})
+    types: Mapping[str, str] = field(default_factory=lambda: {"": "F32"})
     gains: Mapping[str, float] = field(default_factory=dict)
     seed: int = 1
 
     def of_types(self, types: Mapping[str, str]) -> "TinyModel":
-        """The same model with matrices of other types; vectors stay F32."""
-        return replace(self, types=F32_ALWAYS | dict(types))
+        """The same model with matrices of other types: part of a name -> ggml type, tried in order."""
+        return replace(self, types=dict.fromkeys(ALWAYS_F32, "F32") | dict(types))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +51,11 @@ class Sizes:
     n_layer: int = 3
     n_head: int = 4
     n_head_kv: int = 2
-    d: int = 24  # elements of a head
+    d: int = 16  # a head
+    n_rot: int = 0  # 0: d
     n_ff: int = 96
     n_expert: int = 0
+    n_expert_used: int = 0
     n_ff_exp: int = 0
 
     @property
@@ -58,9 +66,9 @@ class Sizes:
     def kv(self) -> int:
         return self.n_head_kv * self.d
 
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> Metadata:
         """The keys that every architecture has."""
-        return {
+        keys = {
             "context_length": 1024,
             "embedding_length": self.n_embd,
             "block_count": self.n_layer,
@@ -69,41 +77,93 @@ class Sizes:
             "attention.head_count_kv": self.n_head_kv,
             "vocab_size": N_VOCAB,
         }
+        if self.q != self.n_embd:
+            keys |= {"attention.key_length": self.d, "attention.value_length": self.d}
+        if self.n_expert:
+            keys |= {"expert_count": self.n_expert, "expert_used_count": self.n_expert_used}
+        return keys
 
+
+@dataclass(frozen=True, slots=True)
+class _Description:
+    name: str
+    arch: str
+    sizes: Sizes
+    build: Callable[[Sizes], Parts]
+    gains: Mapping[str, float]
+    types: Mapping[str, str]
+    seed: int
+
+    def model(self, sizes: Sizes) -> TinyModel:
+        metadata, layers, shapes = self.build(sizes)
+        if isinstance(layers, dict):
+            layers = [layers] * sizes.n_layer
+        for i, layer in enumerate(layers):
+            shapes = shapes | {f"blk.{i}.{part}": shape for part, shape in layer.items()}
+        gains = self.gains or ({} if "output.weight" in shapes else TIED_GAINS)
+        metadata = sizes.metadata() | metadata
+        model = TinyModel(self.name, self.arch, metadata, shapes, gains=gains, seed=self.seed)
+        return model.of_types(self.types)
+
+
+_DESCRIPTIONS: dict[str, _Description] = {}
+
+
+def tiny(
+    name: str,
+    sizes: Sizes,
+    *,
+    arch: str | None = None,
+    gains: Mapping[str, float] | None = None,
+    types: Mapping[str, str] | None = None,
+    seed: int = 1,
+) -> Callable[[Callable[[Sizes], Parts]], Callable[[Sizes], Parts]]:
+    """Make what is decorated a model. Seeds are such that llama.cpp's greedy tokens are many and decided."""
+
+    def register(build: Callable[[Sizes], Parts]) -> Callable[[Sizes], Parts]:
+        _DESCRIPTIONS[name] = _Description(
+            name, arch or name, sizes, build, gains or {}, types or {"": "F32"}, seed
+        )
+        return build
+
+    return register
+
+
+def sized(name: str, **sizes: int) -> TinyModel:
+    """The model `name` with other `Sizes`: for types whose blocks are longer than its rows, say."""
+    return _DESCRIPTIONS[name].model(replace(_DESCRIPTIONS[name].sizes, **sizes))
+
+
+# A tied output favours the token that was just read, so the layers must outweigh the embedding.
+TIED_GAINS = {"attn_output.weight": 3.0, "ffn_down.weight": 3.0}
+# Without a gate the activations have a mean, which would favour one token everywhere.
+UNGATED_GAINS = {"attn_output.weight": 4.0, "attn_v": 1.5, "ffn_down.weight": 1.0}
+# Embeddings are multiplied by sqrt(n_embd).
+GEMMA_GAINS = TIED_GAINS | {"token_embd": 0.3, "output_norm": 3.5, "post_": 2.0}
+# residual_scale takes it away again.
+GRANITE_GAINS = {"attn_output.weight": 8.0, "ffn_down.weight": 8.0}
 
 RMS = {"attention.layer_norm_rms_epsilon": 2e-3}
+LARGE_RMS = {"attention.layer_norm_rms_epsilon": 0.03}  # where what is normed is large
 LAYER_NORM = {"attention.layer_norm_epsilon": 2e-3}
 
 
-def rope(n_rot: int, base: float = 10000.0) -> dict[str, Any]:
-    return {"rope.dimension_count": n_rot, "rope.freq_base": base}
+def rope(s: Sizes, base: float = 10000.0) -> Metadata:
+    return {"rope.dimension_count": s.n_rot or s.d, "rope.freq_base": base}
 
 
-def heads(s: Sizes) -> dict[str, Any]:
-    return {"attention.key_length": s.d, "attention.value_length": s.d}
+def scaled(kind: str, factor: float, original: int | None = None) -> Metadata:
+    keys: Metadata = {"rope.scaling.type": kind, "rope.scaling.factor": factor}
+    return keys if original is None else keys | {"rope.scaling.original_context_length": original}
 
 
-def model(
-    name: str, s: Sizes, metadata: Mapping[str, Any], layer: Callable[[Sizes], Shapes], ends: Shapes, **more: Any
-) -> TinyModel:
-    """`layer(s)`: the tensors of every layer, by what follows "blk.N."; `ends`: the others."""
-    arch = more.pop("arch", name)
-    shapes = {f"blk.{i}.{part}": shape for i in range(s.n_layer) for part, shape in layer(s).items()}
-    return TinyModel(name, arch, s.metadata() | dict(metadata), {**ends, **shapes}, **more)
-
-
-def ends(s: Sizes, *, tied: bool = False, bias: bool = False) -> Shapes:
+def ends(s: Sizes, *, tied: bool = False) -> Shapes:
     shapes: Shapes = {"token_embd.weight": (N_VOCAB, s.n_embd), "output_norm.weight": (s.n_embd,)}
-    if bias:
-        shapes["output_norm.bias"] = (s.n_embd,)
-    if not tied:
-        shapes["output.weight"] = (N_VOCAB, s.n_embd)
-    return shapes
+    return shapes if tied else shapes | {"output.weight": (N_VOCAB, s.n_embd)}
 
 
-def biases(shapes: Shapes, *parts: str) -> Shapes:
-    """A bias for every one of `parts`, as long as its weight has rows (norms: columns)."""
-    return {f"{part}.bias": shapes[f"{part}.weight"][:1] for part in parts}
+def norms(s: Sizes, *names: str) -> Shapes:
+    return {f"{name}.weight": (s.n_embd,) for name in names}
 
 
 def attention(s: Sizes) -> Shapes:
@@ -115,19 +175,24 @@ def attention(s: Sizes) -> Shapes:
     }
 
 
+def fused_attention(s: Sizes) -> Shapes:
+    return {"attn_qkv.weight": (s.q + 2 * s.kv, s.n_embd), "attn_output.weight": (s.n_embd, s.q)}
+
+
+def qk_norms(q: tuple[int, ...], k: tuple[int, ...]) -> Shapes:
+    return {"attn_q_norm.weight": q, "attn_k_norm.weight": k}
+
+
+def ungated_ffn(s: Sizes) -> Shapes:
+    return {"ffn_up.weight": (s.n_ff, s.n_embd), "ffn_down.weight": (s.n_embd, s.n_ff)}
+
+
 def gated_ffn(s: Sizes) -> Shapes:
-    return {
-        "ffn_gate.weight": (s.n_ff, s.n_embd),
-        "ffn_up.weight": (s.n_ff, s.n_embd),
-        "ffn_down.weight": (s.n_embd, s.n_ff),
-    }
+    return {"ffn_gate.weight": (s.n_ff, s.n_embd), **ungated_ffn(s)}
 
 
-def norms(s: Sizes, *names: str) -> Shapes:
-    return {f"{name}.weight": (s.n_embd,) for name in names}
-
-
-def experts(s: Sizes, n_ff: int) -> Shapes:
+def experts(s: Sizes) -> Shapes:
+    n_ff = s.n_ff_exp or s.n_ff
     return {
         "ffn_gate_inp.weight": (s.n_expert, s.n_embd),
         "ffn_gate_exps.weight": (s.n_expert, n_ff, s.n_embd),
@@ -136,303 +201,243 @@ def experts(s: Sizes, n_ff: int) -> Shapes:
     }
 
 
-def llama_layer(s: Sizes) -> Shapes:
-    return norms(s, "attn_norm", "ffn_norm") | attention(s) | gated_ffn(s)
-
-
-def llama(name: str, s: Sizes, extra: Mapping[str, Any], *, tied: bool = False, base: float = 10000.0) -> TinyModel:
-    metadata = RMS | heads(s) | rope(s.d, base) | dict(extra)
-    return model(name, s, metadata, llama_layer, ends(s, tied=tied), arch="llama")
-
-
-def llamas() -> list[TinyModel]:
-    plain = Sizes()
-    llama3 = llama("llama3", Sizes(n_head=6, n_head_kv=2, d=16), {}, tied=True, base=500000.0)
-    linear = {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}
-    yarn = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 256}
-    return [
-        llama("llama", plain, {}),
-        replace(llama3, shapes={**llama3.shapes, "rope_freqs.weight": (8,)}),
-        llama("llama-linear", plain, linear),
-        llama("llama-yarn", Sizes(d=32), yarn),
-        # llama.cpp does not read the window of this architecture
-        llama("mistral", Sizes(n_head=4, n_head_kv=1, d=16), {"attention.sliding_window": 16}),
-        model("llama-bias", plain, RMS | heads(plain) | rope(plain.d), biased_llama_layer, ends(plain), arch="llama"),
-    ]
-
-
-def biased_llama_layer(s: Sizes) -> Shapes:
-    shapes = llama_layer(s)
-    parts = "attn_q attn_k attn_v attn_output ffn_gate ffn_up ffn_down".split()
-    return shapes | biases(shapes, *parts)
-
-
-def qwen2() -> TinyModel:
-    s = Sizes(d=16)
-    def layer(s: Sizes) -> Shapes:
-        shapes = llama_layer(s)
-        return shapes | biases(shapes, "attn_q", "attn_k", "attn_v")
-
-    return model("qwen2", s, RMS | rope(s.d, 1e6), layer, ends(s, tied=True))
-
-
-def qwen3_attention(s: Sizes) -> Shapes:
-    return attention(s) | {"attn_q_norm.weight": (s.d,), "attn_k_norm.weight": (s.d,)}
-
-
-def qwen3() -> TinyModel:
-    s = Sizes(d=32)
-    def layer(s: Sizes) -> Shapes:
-        return llama_layer(s) | qwen3_attention(s)
-
-    return model("qwen3", s, RMS | heads(s) | rope(s.d, 1e6), layer, ends(s))
-
-
-GEMMA_GAINS = {"token_embd": 0.4, "output_norm": 2.5}  # embeddings are multiplied by sqrt(n_embd)
-
-
-def gemma() -> TinyModel:
-    s = Sizes(n_head=3, n_head_kv=1, d=32)
-    return model("gemma", s, RMS | heads(s) | rope(s.d), llama_layer, ends(s, tied=True), gains=GEMMA_GAINS)
-
-
-def gemma2_layer(s: Sizes) -> Shapes:
-    return llama_layer(s) | norms(s, "post_attention_norm", "post_ffw_norm")
-
-
-def gemma2() -> TinyModel:
-    s = Sizes(n_layer=4, d=32)
-    caps = {"attn_logit_softcapping": 4.0, "final_logit_softcapping": 6.0, "attention.sliding_window": 16}
-    return model(
-        "gemma2", s, RMS | heads(s) | rope(s.d) | caps, gemma2_layer, ends(s, tied=True), gains=GEMMA_GAINS
-    )
-
-
-def gemma3() -> TinyModel:
-    s = Sizes(n_layer=7, d=32)
-    def layer(s: Sizes) -> Shapes:
-        return gemma2_layer(s) | qwen3_attention(s)
-
-    options = {"attention.sliding_window": 16, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0}
-    return model(
-        "gemma3", s, RMS | heads(s) | rope(s.d, 1e6) | options, layer, ends(s, tied=True), gains=GEMMA_GAINS
-    )
-
-
-def phi3_layer(s: Sizes) -> Shapes:
-    return norms(s, "attn_norm", "ffn_norm") | {
-        "attn_qkv.weight": (s.q + 2 * s.kv, s.n_embd),
-        "attn_output.weight": (s.n_embd, s.q),
-        "ffn_up.weight": (2 * s.n_ff, s.n_embd),
-        "ffn_down.weight": (s.n_embd, s.n_ff),
+def with_biases(shapes: Shapes, but: tuple[str, ...] = ()) -> Shapes:
+    """A bias beside every weight: as long as a norm, as a matrix has rows, for every expert its own."""
+    bias = {
+        name.replace("weight", "bias"): shape[: max(1, len(shape) - 1)]
+        for name, shape in shapes.items()
+        if name not in but
     }
+    return shapes | bias
 
 
-def phi3s() -> list[TinyModel]:
-    s, wide = Sizes(n_head=4, n_head_kv=4, d=16), Sizes(n_head=2, n_head_kv=1, d=32)
-    n_rot = 24
-    factors: Shapes = {"rope_factors_long.weight": (n_rot // 2,), "rope_factors_short.weight": (n_rot // 2,)}
-
-    def longrope(name: str, original: int) -> TinyModel:
-        options = {"rope.scaling.original_context_length": original, "rope.scaling.attn_factor": 1.19}
-        metadata = RMS | rope(n_rot) | options | {"attention.sliding_window": 0}
-        return model(name, wide, metadata, phi3_layer, ends(wide, tied=True) | factors, arch="phi3")
-
-    # llama.cpp does not use the window of this architecture
-    options = {"rope.scaling.original_context_length": 1024, "attention.sliding_window": 16}
-    return [
-        model("phi3", s, RMS | rope(s.d) | options, phi3_layer, ends(s)),
-        longrope("phi3-long", N_CTX - 1),
-        longrope("phi3-short", N_CTX),
-    ]
+def biased_qkv(s: Sizes) -> Shapes:
+    return with_biases(attention(s), but=("attn_output.weight",))
 
 
-def smollm3() -> TinyModel:
-    s = Sizes(n_layer=5, d=16)
-    return model("smollm3", s, RMS | rope(s.d, 5e6), llama_layer, ends(s, tied=True))
+PRE = ("attn_norm", "ffn_norm")
+POST = ("post_attention_norm", "post_ffw_norm")
+
+
+def llama_layer(s: Sizes) -> Shapes:
+    return norms(s, *PRE) | attention(s) | gated_ffn(s)
+
+
+# llama
+
+
+@tiny("llama", Sizes(d=24), seed=3)
+def _(s: Sizes) -> Parts:
+    return RMS | rope(s), llama_layer(s), ends(s)
+
+
+@tiny("llama3", Sizes(n_head=6), arch="llama", seed=6)
+def _(s: Sizes) -> Parts:
+    """Tied, with rope factors."""
+    return RMS | rope(s, 5e5), llama_layer(s), ends(s, tied=True) | {"rope_freqs.weight": (s.d // 2,)}
+
+
+@tiny("llama-linear", Sizes(d=24), arch="llama", seed=4)
+def _(s: Sizes) -> Parts:
+    return RMS | rope(s) | scaled("linear", 4.0), llama_layer(s), ends(s)
+
+
+@tiny("llama-yarn", Sizes(d=32), arch="llama")
+def _(s: Sizes) -> Parts:
+    return RMS | rope(s, 2000.0) | scaled("yarn", 4.0, 512), llama_layer(s), ends(s)
+
+
+@tiny("mistral", Sizes(n_head_kv=1), arch="llama")
+def _(s: Sizes) -> Parts:
+    """llama.cpp does not use the window of this architecture."""
+    return RMS | rope(s) | {"attention.sliding_window": WINDOW}, llama_layer(s), ends(s)
+
+
+@tiny("llama-bias", Sizes(d=24), arch="llama", seed=3)
+def _(s: Sizes) -> Parts:
+    return RMS | rope(s), norms(s, *PRE) | with_biases(attention(s) | gated_ffn(s)), ends(s)
+
+
+@tiny("smollm3", Sizes(n_layer=5))
+def _(s: Sizes) -> Parts:
+    return RMS | rope(s, 5e6), llama_layer(s), ends(s, tied=True)
+
+
+@tiny("granite", Sizes(), gains=GRANITE_GAINS, seed=13)
+def _(s: Sizes) -> Parts:
+    scales = {"embedding_scale": 3.0, "attention.scale": 0.4, "residual_scale": 0.3, "logit_scale": 1.6}
+    return LARGE_RMS | rope(s) | scales, llama_layer(s), ends(s, tied=True)
+
+
+@tiny("exaone", Sizes())
+def _(s: Sizes) -> Parts:
+    return RMS | rope(s), llama_layer(s), ends(s) | {"rope_freqs.weight": (s.d // 2,)}
+
+
+# qwen, olmo
+
+
+@tiny("qwen2", Sizes(), seed=3)
+def _(s: Sizes) -> Parts:
+    return RMS | rope(s, 1e6), norms(s, *PRE) | biased_qkv(s) | gated_ffn(s), ends(s, tied=True)
+
+
+@tiny("qwen3", Sizes(d=32), seed=2)
+def _(s: Sizes) -> Parts:
+    return RMS | rope(s, 1e6), llama_layer(s) | qk_norms((s.d,), (s.d,)), ends(s)
 
 
 def olmo2_layer(s: Sizes) -> Shapes:
-    qk: Shapes = {"attn_q_norm.weight": (s.q,), "attn_k_norm.weight": (s.kv,)}
-    return norms(s, "post_attention_norm", "post_ffw_norm") | attention(s) | gated_ffn(s) | qk
+    return norms(s, *POST) | attention(s) | gated_ffn(s) | qk_norms((s.q,), (s.kv,))
 
 
-def olmo2s() -> list[TinyModel]:
-    s = Sizes(d=16)
-    deep = replace(s, n_layer=5)
-    olmo3 = {
-        "attention.sliding_window": 16,
-        "rope.scaling.type": "yarn",
-        "rope.scaling.factor": 4.0,
-        "rope.scaling.original_context_length": 256,
-    }
-    return [
-        model("olmo2", s, RMS | rope(s.d, 500000.0), olmo2_layer, ends(s)),
-        model("olmo3", deep, RMS | rope(s.d, 500000.0) | olmo3, olmo2_layer, ends(s), arch="olmo2"),
-    ]
+@tiny("olmo2", Sizes(), seed=4)
+def _(s: Sizes) -> Parts:
+    return RMS | rope(s, 5e5), olmo2_layer(s), ends(s)
 
 
-def granite() -> TinyModel:
-    s = Sizes(d=16)
-    scales = {"embedding_scale": 3.0, "attention.scale": 0.4, "residual_scale": 0.3, "logit_scale": 1.6}
-    return model("granite", s, RMS | rope(s.d) | scales, llama_layer, ends(s, tied=True))
+@tiny("olmo3", Sizes(n_layer=5), arch="olmo2")
+def _(s: Sizes) -> Parts:
+    options = scaled("yarn", 4.0, 256) | {"attention.sliding_window": WINDOW}
+    return RMS | rope(s) | options, olmo2_layer(s), ends(s)
 
 
-def plain_ffn(s: Sizes) -> Shapes:
-    shapes: Shapes = {"ffn_up.weight": (s.n_ff, s.n_embd), "ffn_down.weight": (s.n_embd, s.n_ff)}
-    return shapes | biases(shapes, "ffn_up", "ffn_down")
+# gemma
 
 
-def layer_norms(s: Sizes, *names: str) -> Shapes:
-    shapes = norms(s, *names)
-    return shapes | biases(shapes, *names)
+@tiny("gemma", Sizes(n_head=3, n_head_kv=1, d=32), gains=GEMMA_GAINS)
+def _(s: Sizes) -> Parts:
+    return LARGE_RMS | rope(s), llama_layer(s), ends(s, tied=True)
 
 
-def starcoder2() -> TinyModel:
-    s = Sizes(d=16)
-    def layer(s: Sizes) -> Shapes:
-        shapes = attention(s)
-        with_biases = shapes | biases(shapes, "attn_q", "attn_k", "attn_v", "attn_output")
-        return layer_norms(s, "attn_norm", "ffn_norm") | with_biases | plain_ffn(s)
-
-    return model("starcoder2", s, LAYER_NORM | rope(s.d, 1e5), layer, ends(s, tied=True, bias=True))
+@tiny("gemma2", Sizes(n_layer=4, d=32), gains=GEMMA_GAINS, seed=9)
+def _(s: Sizes) -> Parts:
+    caps = {"attn_logit_softcapping": 4.0, "final_logit_softcapping": 6.0}
+    options = caps | {"attention.sliding_window": WINDOW}
+    return LARGE_RMS | rope(s) | options, llama_layer(s) | norms(s, *POST), ends(s, tied=True)
 
 
-def gpt2() -> TinyModel:
-    s = Sizes(n_head=4, n_head_kv=4, d=16)
-    def layer(s: Sizes) -> Shapes:
-        shapes: Shapes = {"attn_qkv.weight": (3 * s.n_embd, s.n_embd), "attn_output.weight": (s.n_embd, s.n_embd)}
-        with_biases = shapes | biases(shapes, "attn_qkv", "attn_output")
-        return layer_norms(s, "attn_norm", "ffn_norm") | with_biases | plain_ffn(s)
-
-    positions: Shapes = {"position_embd.weight": (N_CTX, s.n_embd)}
-    metadata = LAYER_NORM | {"context_length": N_CTX}
-    return model("gpt2", s, metadata, layer, ends(s, tied=True, bias=True) | positions)
+@tiny("gemma3", Sizes(n_layer=7, d=32), gains=GEMMA_GAINS, seed=13)
+def _(s: Sizes) -> Parts:
+    options = scaled("linear", 8.0) | {"attention.sliding_window": WINDOW}
+    layer = llama_layer(s) | norms(s, *POST) | qk_norms((s.d,), (s.d,))
+    return LARGE_RMS | rope(s, 5e4) | options, layer, ends(s, tied=True)
 
 
-def stablelms() -> list[TinyModel]:
-    s = Sizes(n_head=2, n_head_kv=1, d=32)
-    metadata = LAYER_NORM | rope(8)
-
-    def layer(s: Sizes) -> Shapes:
-        shapes = layer_norms(s, "attn_norm", "ffn_norm") | attention(s) | gated_ffn(s)
-        return shapes | biases(shapes, "attn_q", "attn_k", "attn_v")
-
-    def parallel_layer(s: Sizes) -> Shapes:
-        per_head: Shapes = {"attn_q_norm.weight": (s.n_head, s.d), "attn_k_norm.weight": (s.n_head_kv, s.d)}
-        return layer_norms(s, "attn_norm") | attention(s) | gated_ffn(s) | per_head
-
-    wide = Sizes(n_head=4, n_head_kv=2, d=16)
-    sequential, parallel = ({"use_parallel_residual": value} for value in (False, True))
-    return [
-        model("stablelm", s, metadata | sequential, layer, ends(s, bias=True)),
-        model(
-            "stablelm-parallel", wide, metadata | parallel, parallel_layer, ends(wide, bias=True), arch="stablelm"
-        ),
-    ]
+# phi3
 
 
-def exaone() -> TinyModel:
-    s = Sizes(d=16)
-    return model("exaone", s, RMS | rope(s.d), llama_layer, ends(s) | {"rope_freqs.weight": (s.d // 2,)})
+def phi3_layer(s: Sizes) -> Shapes:
+    ffn: Shapes = {"ffn_up.weight": (2 * s.n_ff, s.n_embd), "ffn_down.weight": (s.n_embd, s.n_ff)}
+    return norms(s, *PRE) | fused_attention(s) | ffn
 
 
-def lfm2() -> TinyModel:
-    s = Sizes(n_layer=5, d=16)
-    head_count_kv = [0, 0, s.n_head_kv, 0, s.n_head_kv]
+def longrope(s: Sizes, original: int) -> Parts:
+    """Partial rotation, too."""
+    options = {"rope.scaling.original_context_length": original, "rope.scaling.attn_factor": 1.19}
+    factors: Shapes = {f"rope_factors_{which}.weight": (s.n_rot // 2,) for which in ("long", "short")}
+    metadata = RMS | rope(s) | options | {"attention.sliding_window": 0}
+    return metadata, phi3_layer(s), ends(s, tied=True) | factors
+
+
+@tiny("phi3", Sizes(n_head_kv=4))
+def _(s: Sizes) -> Parts:
+    """llama.cpp does not use the window of this architecture."""
+    options = {"rope.scaling.original_context_length": 1024, "attention.sliding_window": WINDOW}
+    return RMS | rope(s) | options, phi3_layer(s), ends(s)
+
+
+@tiny("phi3-long", Sizes(n_head=2, n_head_kv=1, d=32, n_rot=24), arch="phi3", seed=5)
+def _(s: Sizes) -> Parts:
+    return longrope(s, N_CTX - 1)
+
+
+@tiny("phi3-short", Sizes(n_head=2, n_head_kv=1, d=32, n_rot=24), arch="phi3", seed=3)
+def _(s: Sizes) -> Parts:
+    return longrope(s, N_CTX)
+
+
+# with layer norms
+
+
+@tiny("starcoder2", Sizes(), gains=UNGATED_GAINS, seed=14)
+def _(s: Sizes) -> Parts:
+    layer = with_biases(norms(s, *PRE) | attention(s) | ungated_ffn(s))
+    return LAYER_NORM | rope(s, 1e5), layer, ends(s, tied=True) | {"output_norm.bias": (s.n_embd,)}
+
+
+@tiny("gpt2", Sizes(n_head_kv=4), gains=UNGATED_GAINS)
+def _(s: Sizes) -> Parts:
+    layer = with_biases(norms(s, *PRE) | fused_attention(s) | ungated_ffn(s))
+    more: Shapes = {"position_embd.weight": (N_CTX, s.n_embd), "output_norm.bias": (s.n_embd,)}
+    return LAYER_NORM | {"context_length": N_CTX}, layer, ends(s, tied=True) | more
+
+
+@tiny("stablelm", Sizes(n_head=2, n_head_kv=1, d=32, n_rot=8))
+def _(s: Sizes) -> Parts:
+    layer = with_biases(norms(s, *PRE)) | biased_qkv(s) | gated_ffn(s)
+    metadata = LAYER_NORM | rope(s) | {"use_parallel_residual": False}
+    return metadata, layer, ends(s) | {"output_norm.bias": (s.n_embd,)}
+
+
+@tiny("stablelm-parallel", Sizes(n_rot=8), arch="stablelm", seed=2)
+def _(s: Sizes) -> Parts:
+    per_head = qk_norms((s.n_head, s.d), (s.n_head_kv, s.d))
+    layer = with_biases(norms(s, "attn_norm")) | attention(s) | gated_ffn(s) | per_head
+    metadata = LAYER_NORM | rope(s) | {"use_parallel_residual": True}
+    return metadata, layer, ends(s) | {"output_norm.bias": (s.n_embd,)}
+
+
+# with convolutions
+
+
+@tiny("lfm2", Sizes(n_layer=5), seed=2)
+def _(s: Sizes) -> Parts:
     conv: Shapes = {
         "shortconv.conv.weight": (s.n_embd, 3),
         "shortconv.in_proj.weight": (3 * s.n_embd, s.n_embd),
         "shortconv.out_proj.weight": (s.n_embd, s.n_embd),
     }
-    shapes = {k: v for k, v in ends(s, tied=True).items() if k != "output_norm.weight"}
-    shapes["token_embd_norm.weight"] = (s.n_embd,)
-    for i, kv in enumerate(head_count_kv):
-        mixer = qwen3_attention(s) if kv else conv
-        layer = norms(s, "attn_norm", "ffn_norm") | mixer | gated_ffn(s)
-        shapes |= {f"blk.{i}.{part}": shape for part, shape in layer.items()}
-    metadata = s.metadata() | RMS | rope(s.d, 1e6)
-    metadata |= {"attention.head_count_kv": head_count_kv, "shortconv.l_cache": 3}
-    return TinyModel("lfm2", "lfm2", metadata, shapes)
+    kinds = [s.n_head_kv if i in (2, s.n_layer - 1) else 0 for i in range(s.n_layer)]
+    mixers = [attention(s) | qk_norms((s.d,), (s.d,)) if kind else conv for kind in kinds]
+    layers = [norms(s, *PRE) | mixer | gated_ffn(s) for mixer in mixers]
+    options = {"attention.head_count_kv": kinds, "shortconv.l_cache": 3}
+    others: Shapes = {"token_embd.weight": (N_VOCAB, s.n_embd), "token_embd_norm.weight": (s.n_embd,)}
+    return RMS | rope(s, 1e6) | options, layers, others
 
 
-def moe(s: Sizes, used: int) -> dict[str, Any]:
-    return {"expert_count": s.n_expert, "expert_used_count": used}
+# with experts
 
 
-def mixtral() -> TinyModel:
-    s = Sizes(d=16, n_expert=5)
-    def layer(s: Sizes) -> Shapes:
-        return norms(s, "attn_norm", "ffn_norm") | attention(s) | experts(s, s.n_ff)
-
-    return model("mixtral", s, RMS | rope(s.d) | moe(s, 2), layer, ends(s), arch="llama")
+@tiny("mixtral", Sizes(n_expert=5, n_expert_used=2), arch="llama")
+def _(s: Sizes) -> Parts:
+    return RMS | rope(s), norms(s, *PRE) | attention(s) | experts(s), ends(s)
 
 
-def qwen3moe() -> TinyModel:
-    s = Sizes(d=32, n_expert=8, n_ff_exp=32)
-    def layer(s: Sizes) -> Shapes:
-        return norms(s, "attn_norm", "ffn_norm") | qwen3_attention(s) | experts(s, s.n_ff_exp)
-
-    metadata = RMS | heads(s) | rope(s.d, 1e6) | moe(s, 3) | {"expert_feed_forward_length": s.n_ff_exp}
-    return model("qwen3moe", s, metadata, layer, ends(s))
+@tiny("qwen3moe", Sizes(d=32, n_expert=8, n_expert_used=3, n_ff_exp=32), seed=3)
+def _(s: Sizes) -> Parts:
+    layer = norms(s, *PRE) | attention(s) | qk_norms((s.d,), (s.d,)) | experts(s)
+    return RMS | rope(s, 1e6) | {"expert_feed_forward_length": s.n_ff_exp}, layer, ends(s)
 
 
-def olmoe() -> TinyModel:
-    s = Sizes(n_head_kv=4, d=16, n_ff=32, n_expert=8)
-    def layer(s: Sizes) -> Shapes:
-        qk: Shapes = {"attn_q_norm.weight": (s.q,), "attn_k_norm.weight": (s.kv,)}
-        return norms(s, "attn_norm", "ffn_norm") | attention(s) | qk | experts(s, s.n_ff)
-
-    return model("olmoe", s, RMS | rope(s.d) | moe(s, 3), layer, ends(s))
+@tiny("olmoe", Sizes(n_head_kv=4, n_ff=32, n_expert=8, n_expert_used=3), seed=5)
+def _(s: Sizes) -> Parts:
+    layer = norms(s, *PRE) | attention(s) | qk_norms((s.q,), (s.kv,)) | experts(s)
+    return RMS | rope(s), layer, ends(s)
 
 
-def gpt_oss() -> TinyModel:
-    s = Sizes(n_layer=4, d=32, n_expert=6, n_ff_exp=64)
-    def layer(s: Sizes) -> Shapes:
-        shapes = attention(s)
-        exps = experts(s, s.n_ff_exp)
-        return (
-            norms(s, "attn_norm", "post_attention_norm")
-            | shapes
-            | biases(shapes, "attn_q", "attn_k", "attn_v", "attn_output")
-            | {"attn_sinks.weight": (s.n_head,)}
-            | exps
-            | {part.replace("weight", "bias"): shape[:-1] for part, shape in exps.items()}
-        )
-
-    options = {
-        "attention.sliding_window": 16,
-        "expert_feed_forward_length": s.n_ff_exp,
-        "rope.scaling.type": "yarn",
-        "rope.scaling.factor": 4.0,
-        "rope.scaling.original_context_length": 256,
-    }
-    metadata = RMS | heads(s) | rope(s.d, 150000.0) | moe(s, 2) | options
-    tiny = model("gpt-oss", s, metadata, layer, ends(s), gains={"_exps.weight": 2.0})
-    return tiny.of_types({"_exps": "MXFP4", "": "F32"})
+@tiny(
+    "gpt-oss",
+    Sizes(n_layer=4, d=32, n_expert=6, n_expert_used=2, n_ff_exp=64),
+    gains={"_exps.weight": 2.0},
+    types={"_exps": "MXFP4", "": "F32"},
+    seed=2,
+)
+def _(s: Sizes) -> Parts:
+    sinks: Shapes = {"attn_sinks.weight": (s.n_head,)}
+    layer = norms(s, "attn_norm", "post_attention_norm") | with_biases(attention(s) | experts(s)) | sinks
+    options = {"attention.sliding_window": WINDOW, "expert_feed_forward_length": s.n_ff_exp}
+    return RMS | rope(s, 150000.0) | scaled("yarn", 4.0, 256) | options, layer, ends(s)
 
 
-MODELS = {
-    tiny.name: tiny
-    for tiny in [
-        *llamas(),
-        qwen2(),
-        qwen3(),
-        gemma(),
-        gemma2(),
-        gemma3(),
-        *phi3s(),
-        smollm3(),
-        *olmo2s(),
-        granite(),
-        starcoder2(),
-        gpt2(),
-        *stablelms(),
-        exaone(),
-        lfm2(),
-        mixtral(),
-        qwen3moe(),
-        olmoe(),
-        gpt_oss(),
-    ]
-}
+MODELS = {name: found.model(found.sizes) for name, found in _DESCRIPTIONS.items()}

@@ -1,4 +1,4 @@
-"""What llama.cpp computed for the tiny models: the files in references/, and how far other logits are from them."""
+"""What llama.cpp computed for the tiny models (references/), and how far other logits are from it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,9 @@ FOLDER = Path(__file__).with_name("references")
 class Reference:
     """llama.cpp's log-probabilities (natural) for `ids` and then `generated`, its own greedy choices.
 
-    Position p predicts the token after p. `rows`: position -> (n_vocab,); `top_ids`, `top`: (positions, 8), the most
-    probable of every position. `gaps`: nats between the two most probable tokens where each of `generated`
-    was chosen; where they are few a correct engine may choose the other. `digest`: of the model that was run.
+    Position p predicts the token after p. `rows`: position -> (n_vocab,); `top_ids`, `top`: (positions, 8),
+    the most probable of every position. `gaps`: nats between the two most probable tokens where each of
+    `generated` was chosen; where one is small a correct engine may choose the other. `digest`: of the model.
     """
 
     name: str
@@ -42,7 +42,9 @@ class Reference:
         logits: (positions, n_vocab), of `all_ids` or of a beginning of it that is no shorter than `ids`.
         """
         ours = log_softmax(logits)
-        errors = [np.mean((ours[p] - row) ** 2) / np.var(row) for p, row in self.rows.items() if p < len(ours)]
+        errors = [
+            np.mean((ours[p] - row) ** 2) / np.var(row) for p, row in self.rows.items() if p < len(ours)
+        ]
         return float(max(errors))
 
     def difference(self, logits: np.ndarray) -> float:
@@ -51,7 +53,7 @@ class Reference:
         return float(np.abs(ours - self.top[: len(logits)]).max())
 
     def decided(self, least: float = 1e-3) -> int:
-        """How many of `generated` any correct engine must choose: those before the first gap below `least`."""
+        """How many of `generated` a correct engine must choose: those before the first gap below `least`."""
         return next((i for i, gap in enumerate(self.gaps) if gap < least), len(self.gaps))
 
 
@@ -90,7 +92,7 @@ def save(
     producer: Mapping[str, Any],
     n_top: int = 8,
 ) -> Path:
-    """Write a reference from probabilities (len(ids) + len(generated), n_vocab); `kept` are the rows to keep."""
+    """Write a reference from probabilities (len(ids) + len(generated), n_vocab); `kept`: the rows to keep."""
     lp = np.log(probabilities / probabilities.sum(axis=1, keepdims=True))
     order = np.argsort(-lp, axis=1)
     best = np.take_along_axis(lp, order, axis=1)
@@ -104,7 +106,8 @@ def save(
         "generated": list(generated),
         "gaps": [_rounded(gap, 4) for gap in choosing[:, 0] - choosing[:, 1]],
         "top": [
-            [x for i in range(n_top) for x in (int(order[p, i]), _rounded(best[p, i]))] for p in range(len(lp))
+            [x for i in range(n_top) for x in (int(order[p, i]), _rounded(best[p, i]))]
+            for p in range(len(lp))
         ],
         "rows": {str(p): [_rounded(x) for x in lp[p]] for p in kept},
     }
@@ -119,14 +122,16 @@ def _rounded(x: float, digits: int = 7) -> float:
 
 
 def _one_line_each(fields: Mapping[str, Any]) -> str:
-    """JSON with a line for every field, and for every row of `top` and `rows`: what changed shows in a diff."""
+    """JSON with a line for every field and every row of `top` and `rows`: a diff shows what changed."""
 
     def dump(value: Any, depth: int) -> str:
         tight = json.dumps(value, separators=(",", ":"))
         if depth == 0 or not value or not isinstance(value, dict | list):
             return tight
         if isinstance(value, dict):
-            return "{\n" + ",\n".join(f"{json.dumps(k)}:{dump(v, depth - 1)}" for k, v in value.items()) + "\n}"
+            return (
+                "{\n" + ",\n".join(f"{json.dumps(k)}:{dump(v, depth - 1)}" for k, v in value.items()) + "\n}"
+            )
         nested = isinstance(value[0], list)
         return "[\n" + ",\n".join(dump(v, depth - 1) for v in value) + "\n]" if nested else tight
 

@@ -1,7 +1,8 @@
 """Random values for a `TinyModel`, the same bits everywhere and always, and its GGUF file.
 
-A value is a sum of four 16-bit numbers (nearly normal, never beyond 3.5 deviations) from numpy's PCG64, whose bits do
-not change between versions as those of its distributions may; a tensor's depend on the model's seed and its name only.
+A value is a sum of four 16-bit numbers (nearly normal, never beyond 3.5 deviations) from numpy's PCG64, whose
+bits do not change between versions as those of its distributions may. A tensor's values depend on its name,
+its shape and the model's seed only.
 """
 
 import hashlib
@@ -31,7 +32,7 @@ SPREADS = {
     "shortconv.conv": (0.0, 0.6),
 }
 # Matrices: queries and keys that make attention choose, outputs that make logits differ.
-GAINS = {"attn_q.": 1.5, "attn_k.": 1.5, "attn_qkv": 1.3, "output.": 2.5, "gate_inp": 2.0, "": 1.0}
+GAINS = {"attn_output": 1.0, "output": 2.5, "attn_q.": 1.5, "attn_k.": 1.5, "attn_qkv": 1.3, "gate_inp": 2.0}
 
 
 def values(model: TinyModel) -> dict[str, np.ndarray]:
@@ -52,7 +53,7 @@ def _spread(name: str, shape: tuple[int, ...]) -> tuple[float, float]:
     for part, spread in SPREADS.items():
         if part in name:
             return spread
-    gain = next(g for part, g in GAINS.items() if part in name.replace("attn_output.", "attn_out."))
+    gain = next((g for part, g in GAINS.items() if part in name), 1.0)
     return 0.0, gain / shape[-1] ** 0.5
 
 
