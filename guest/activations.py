@@ -27,9 +27,9 @@ class Activations:
         pipelines: Pipelines,
     ) -> None:
         self.widths = {
-            **dict.fromkeys(("x", "h", "o", "last"), hp.n_embd),
-            **dict.fromkeys(("q", "att"), hp.n_embd_q),
-            **dict.fromkeys(("k", "v"), hp.n_embd_kv),
+            **dict.fromkeys(("x", "h", "o", "normed", "last"), hp.n_embd),
+            **dict.fromkeys(("q", "q_raw", "att"), hp.n_embd_q),
+            **dict.fromkeys(("k", "k_raw", "v"), hp.n_embd_kv),
             **dict.fromkeys(("gate", "up", "act"), hp.n_ff),
             "logits": hp.n_vocab,
             "scores": hp.n_head * n_ctx,

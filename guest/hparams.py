@@ -136,7 +136,7 @@ def hparams_from(gguf: Gguf) -> HParams:
     n_ctx_train = _size(gguf, p + "context_length", MAX_CTX)
     ropes, layers = _layers(gguf, spec, n_layer, n_ctx_train)
     wide = n_layer == spec.wide_scale_layers
-    option = _Options(gguf, spec)
+    read = _Options(gguf, spec)
     return HParams(
         arch=spec,
         n_embd=n_embd,
@@ -153,12 +153,12 @@ def hparams_from(gguf: Gguf) -> HParams:
         ),
         ropes=ropes,
         layers=layers,
-        attention_scale=option("attention.scale") or (n_embd // n_head if wide else n_embd_head) ** -0.5,
-        embedding_scale=math.sqrt(n_embd) if spec.scaled_embedding else option("embedding_scale") or 1.0,
-        residual_scale=option("residual_scale") or 1.0,
-        logit_scale=1 / (option("logit_scale") or 1.0),
-        attention_cap=option("attn_logit_softcapping"),
-        logit_cap=option("final_logit_softcapping"),
+        attention_scale=read("attention.scale") or (n_embd // n_head if wide else n_embd_head) ** -0.5,
+        embedding_scale=math.sqrt(n_embd) if spec.scaled_embedding else read("embedding_scale") or 1.0,
+        residual_scale=read("residual_scale") or 1.0,
+        logit_scale=1 / (read("logit_scale") or 1.0),
+        attention_cap=read("attn_logit_softcapping"),
+        logit_cap=read("final_logit_softcapping"),
     )
 
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from reprlib import repr as shown
 from typing import Any
@@ -13,9 +14,9 @@ from .cancel import Cancel
 from .device import CHUNK_BYTES, Gpu, Limits, Source
 from .engine import Model
 from .errors import LimitError, PagelmError
-from .forward import TOKEN_TILE, activation_sizes, baseline, fused, verifying
+from .forward import TOKEN_TILE, activation_sizes, angles_name, baseline, fused, verifying
 from .gguf import Gguf, read_gguf
-from .hparams import HParams, hparams_from
+from .hparams import HParams, Rope, hparams_from
 from .kv_cache import cache_sizes
 from .metrics import Progress
 from .program import Program, kv_bucket
@@ -31,17 +32,19 @@ from .weights import (
     Matrix,
     MemoryPlan,
     Read,
+    Vector,
     largest_binding,
     matrices_of,
     plan_memory,
     reads_of,
+    vector_sizes,
 )
 
 DEFAULT_N_CTX = 2048
 MAX_BATCH = 32  # prompt tokens in one submit, at most
 MOST_PER_FILE_BYTE = 1.10  # bytes of GPU memory
 MOST_BESIDES = 32_000_000  # bytes of GPU memory, past those for the file and the cache
-Layout = tuple[dict[str, tuple[Matrix, ...]], list[str], dict[str, dict[str, int]], MemoryPlan]
+Layout = tuple[dict[str, tuple[Matrix, ...]], tuple[Vector, ...], dict[str, dict[str, int]], MemoryPlan]
 
 
 async def load_model(
@@ -90,7 +93,8 @@ async def load_model(
         # Compiling takes longest where the processor computes for the GPU, one kernel after the other: it
         # starts as soon as it can, those that the weights wait for first, and everything else runs beside it.
         repacking = asyncio.ensure_future(Repack.ready(gpu, buffers, matrices))
-        compiling = asyncio.ensure_future(_compile(model, matrices, tuning.choice, nbytes_of, report))
+        names = frozenset(vector.buffer for vector in vectors)
+        compiling = asyncio.ensure_future(_compile(model, matrices, names, tuning.choice, nbytes_of, report))
         try:
             repack = await repacking
             model.tokenizer = tokenizer_from(gguf.metadata)
@@ -99,7 +103,9 @@ async def load_model(
             await compiling
         finally:
             await _stopped(repacking, compiling)
-        gpu.write(buffers["angles"], 0, angle_table(n_ctx, hp.n_rot, hp.rope_freq_base))
+        for i, rope in enumerate(hp.ropes):
+            factors = await _factors(rope, gguf, source, n_ctx)
+            gpu.write(buffers[angles_name(i)], 0, angle_table(rope, n_ctx, hp.n_rot, factors))
         size = 1
         while size < n_ctx:  # every grid a decode will need, so that none is built while decoding
             size *= 2
@@ -112,6 +118,14 @@ async def load_model(
     model.stats.memory_bytes = gpu.memory_used
     model.timing.load_s = time.perf_counter() - start
     return model
+
+
+async def _factors(rope: Rope, gguf: Gguf, source: Source, n_ctx: int) -> "array[float] | None":
+    """What a rope's frequencies are divided by in a context of `n_ctx`, if anything."""
+    if rope.factors is None:
+        return None
+    tensor = gguf.tensors[rope.factors[n_ctx > rope.n_ctx_orig]]
+    return array("f", bytes(await source.read(gguf.at(tensor), tensor.nbytes)))
 
 
 async def _stopped(*tasks: asyncio.Future[Any]) -> None:
@@ -160,14 +174,14 @@ def _layout(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str) ->
     ):
         n_batch //= 2
     slabs = [slab for group in matrices.values() for matrix in group for slab in matrix.slabs]
-    weights = {name: gguf.tensors[name].nbytes for name in vectors}
+    weights = vector_sizes(matrices, vectors)
     for slab in slabs:
         weights |= {slab.name: slab.nbytes, slab.scales: slab.scale_bytes}
     sizes = {
         "weights": weights,
         "kv_cache": cache_sizes(hp, n_ctx),
         "activations": activation_sizes(hp, n_ctx, n_batch),
-        "tables": {"angles": 4 * n_ctx * hp.n_rot},
+        "tables": {angles_name(i): 4 * n_ctx * hp.n_rot for i in range(len(hp.ropes))},
         "staging": {STAGING: min(CHUNK_BYTES, largest_binding(limits), sum(weights.values()))},
     }
     scale_bytes = sum(
@@ -188,6 +202,7 @@ def _layout(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str) ->
 async def _compile(
     model: Model,
     matrices: Matrices,
+    vectors: Collection[str],
     choice: Choice,
     nbytes_of: Mapping[str, int],
     report: Callable[[Progress], None],
@@ -196,15 +211,15 @@ async def _compile(
     model._prompt, model._decode = programs = [
         Program(
             gpu,
-            fused(hp, matrices, n_ctx=n_ctx, choice=choice, prompt=prompt),
+            fused(hp, matrices, vectors, n_ctx=n_ctx, choice=choice, prompt=prompt),
             choice.workgroup_size,
             nbytes_of,
         )
         for prompt in (True, False)
     ]
-    ops = verifying(hp, matrices, n_ctx=n_ctx, choice=choice)
+    ops = verifying(hp, matrices, vectors, n_ctx=n_ctx, choice=choice)
     model._verifier = Verifier(gpu, Program(gpu, ops, choice.workgroup_size, nbytes_of), n_ctx)
-    ops = baseline(hp, matrices, n_ctx=n_ctx)
+    ops = baseline(hp, matrices, vectors, n_ctx=n_ctx)
     model._baseline = Program(gpu, ops, gpu.limits.workgroup_size(), nbytes_of)
     looking = [op for op in ops if op.variant.kernel != "kv_store"]
     model._activations = Activations(

@@ -263,9 +263,7 @@ def reads_of(
     """
     wanted = [
         Rows(v.tensor, gguf.at(gguf.tensors[v.tensor]) + 4 * v.first, 4 * v.n, vector=v) for v in vectors
-    ] + [
-        rows for group in matrices.values() for matrix in group for rows in _rows_of(gguf, matrix, staging)
-    ]
+    ] + [rows for group in matrices.values() for matrix in group for rows in _rows_of(gguf, matrix, staging)]
     reads: list[Read] = []
     pieces: list[Piece] = []
     staged: list[tuple[Rows, int]] = []
@@ -350,7 +348,7 @@ def plan_memory(
                     f"{name} needs one buffer of {exact(nbytes)}; this adapter allows {exact(limit)}"
                     + (
                         "; ask for a smaller context"
-                        if "cache" in name or name in ("scores", "angles")
+                        if "cache" in name or name.startswith(("scores", "angles"))
                         else ""
                     ),
                     needed=nbytes,

@@ -1,12 +1,12 @@
 // attention: softmax-weighted values of one stretch of the context, for the query heads that share one kv head.
-//   o = sum_p exp(s_p - m) v_p      m = max_p s_p      l = sum_p exp(s_p - m)      s_p = SCALE * q . k_p
-//   over positions p of the stretch with p <= n_past + t; attention_combine puts the stretches together, and where
+//   o = sum_p exp(s_p - m) v_p      m = max_p s_p      l = sum_p exp(s_p - m)      s_p = capped(SCALE * q . k_p)
+//   over positions p of the stretch with n_past + t - WINDOW < p <= n_past + t; attention_combine puts the stretches together, and where
 //   there is one only, o is divided by l here
 // shapes  q (n_tokens, Q_STRIDE)   k_cache, v_cache (N_CTX, N_EMBD_KV)   o (n_tokens, N_SPLIT, Q_STRIDE)
 //         ml (n_tokens, N_SPLIT, N_HEAD) pairs (m, l)   all f32
 // grid    x, y: ceil(SHARERS * N_HEAD / G * stretches / WG) workgroups, folded; z: ceil(n_tokens / T)
 // tile    G query heads of one kv head x T tokens per invocation, D vectors of 4 of a head in each of the SHARERS
-// uses    lib/now.wgsl lib/grid.wgsl share/<S>.wgsl
+// uses    lib/now.wgsl lib/grid.wgsl lib/cap.wgsl share/<S>.wgsl
 // error   relative to sum_p |weight v|: 1.2e-7 * (sqrt(SPLIT) + 4 + 4 r + 2 (m - s)), + what the scores leave;
 //         r: how often a larger score comes later, for then the sums are multiplied by an exp of 3 + 2|x| ulp
 // source  Dao et al. 2022, arXiv:2205.14135
@@ -17,7 +17,8 @@ override N_EMBD_KV: u32;       // elements of a cache row
 override Q_STRIDE: u32;        // elements from one row of q to the next
 override SPLIT: u32;           // positions of a stretch, a multiple of 4
 override N_SPLIT: u32;         // stretches that o has room for
-override SCALE: f32;           // 1 / sqrt(N_EMBD_HEAD)
+override SCALE: f32;           // 1 / sqrt(N_EMBD_HEAD) in most
+override WINDOW: u32 = 0u;     // last positions that a token sees; 0: all
 override WG: u32 = 64u;        // power of two
 @group(0) @binding(0) var<storage, read>       q: array<vec4f>;         // (n_tokens, Q_STRIDE / 4)
 @group(0) @binding(1) var<storage, read>       k_cache: array<vec4f>;   // (N_CTX, N_EMBD_KV / 4)
@@ -67,6 +68,10 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
   // the shared sums need them together; the last positions may repeat and weigh nothing. Loops end with their
   // condition, for the reason in rows/loop.wgsl; a stretch past the context is walked once, and not stored.
   var p = start;
+  if (WINDOW > 0u) {
+    let position = now.n_past + t0;  // of the first token here
+    p = max(p, (max(position + 1u, WINDOW) - WINDOW) & ~3u);
+  }
   loop {
     // repeat t in 0..T
     // repeat g in 0..G
@@ -95,9 +100,12 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
     }
     let positions = vec4u(p, p + 1u, p + 2u, p + 3u);
     // repeat t in 0..T
-    let seen{t} = positions < vec4u(min(n, now.n_past + t0 + {t}u + 1u));
+    var seen{t} = positions < vec4u(min(n, now.n_past + t0 + {t}u + 1u));
+    if (WINDOW > 0u) {
+      seen{t} &= positions + WINDOW > vec4u(now.n_past + t0 + {t}u);
+    }
     // repeat g in 0..G
-    let c{g}_{t} = select(vec4f(LOWEST), share_sum4(s{g}_{t}), seen{t});
+    let c{g}_{t} = select(vec4f(LOWEST), capped4(share_sum4(s{g}_{t})), seen{t});
     let top{g}_{t} = max(m{g}_{t}, max(max(c{g}_{t}.x, c{g}_{t}.y), max(c{g}_{t}.z, c{g}_{t}.w)));
     let fade{g}_{t} = exp(m{g}_{t} - top{g}_{t});
     var e{g}_{t} = select(vec4f(0.0), exp(c{g}_{t} - top{g}_{t}), seen{t});

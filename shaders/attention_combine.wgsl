@@ -10,6 +10,7 @@ override N_EMBD_HEAD: u32;     // elements of a head, a multiple of 4
 override Q_STRIDE: u32;        // elements from one row of y to the next
 override SPLIT: u32;           // positions of a stretch
 override N_SPLIT: u32;         // stretches that o has room for
+override WINDOW: u32 = 0u;     // last positions that a token sees; 0: all
 override WG: u32 = 64u;        // power of two
 @group(0) @binding(0) var<storage, read>       o: array<vec4f>;         // (n_tokens, N_SPLIT, Q_STRIDE / 4)
 @group(0) @binding(1) var<storage, read>       ml: array<vec2f>;        // (n_tokens, N_SPLIT, N_HEAD)
@@ -26,13 +27,14 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
   }
   let head = i / (N_EMBD_HEAD / 4u);
   let n = min((now.n_past + t) / SPLIT + 1u, N_SPLIT);  // stretches that this token sees
+  let first = select(0u, (max(now.n_past + t + 1u, WINDOW) - WINDOW) / SPLIT, WINDOW > 0u);
   var m = -3.4028234e38;
-  for (var j = 0u; j < n; j++) {
+  for (var j = first; j < n; j++) {
     m = max(m, ml[(t * N_SPLIT + j) * N_HEAD + head].x);
   }
   var sum = vec4f(0.0);
   var l = 0.0;
-  for (var j = 0u; j < n; j++) {
+  for (var j = first; j < n; j++) {
     let part = ml[(t * N_SPLIT + j) * N_HEAD + head];
     let weight = exp(part.x - m);
     l += part.y * weight;

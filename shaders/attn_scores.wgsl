@@ -1,10 +1,11 @@
 // attn_scores: scaled dot products of each query head with all keys up to its own position (causal).
-//   s[t,h,p] = SCALE * sum_d q[t,h,d] * k_cache[p, h / N_GROUP, d]       for p <= n_past + t
+//   s[t,h,p] = SCALE * sum_d q[t,h,d] * k_cache[p, h / N_GROUP, d]       for p <= n_past + t, with CAP
+//   CAP * tanh(s / CAP) of it
 // shapes  q (n_tokens, Q_STRIDE) = (n_tokens, N_HEAD, N_EMBD_HEAD)   k_cache (n_ctx, N_EMBD_KV)
 //         s (n_tokens, N_HEAD, N_CTX)                                                    all f32
 // grid    x, y: ceil(n_kv / WG) workgroups, folded, n_kv >= n_past + n_tokens; z: n_tokens * N_HEAD
-// uses    lib/state.wgsl lib/grid.wgsl
-// error   1.2e-7 * sqrt(N_EMBD_HEAD) * SCALE * sum_d |q k|
+// uses    lib/state.wgsl lib/grid.wgsl lib/cap.wgsl
+// error   1.2e-7 * sqrt(N_EMBD_HEAD) * SCALE * sum_d |q k|, + lib/cap.wgsl's
 // source  Vaswani et al. 2017, arXiv:1706.03762; grouped queries: Ainslie et al. 2023, arXiv:2305.13245
 override N_HEAD: u32;          // query heads
 override N_GROUP: u32;         // query heads that share a key head
@@ -34,5 +35,5 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
   for (var d = 0u; d < N_EMBD_HEAD / 4u; d++) {
     sum += dot(q[query + d], k_cache[key + d]);
   }
-  s[(t * N_HEAD + head) * N_CTX + p] = sum * SCALE;
+  s[(t * N_HEAD + head) * N_CTX + p] = capped(sum * SCALE);
 }

@@ -1,16 +1,18 @@
 // embed: look up the rows of the tokens of this pass, and prepare the first norm.
-//   x[t] = w[token[t]]     h[t] = x[t] * norm     partials[t]: the squares of x[t], summed in parts
+//   x[t] = SCALE * w[token[t]], or with POSITIONS x[t] += w[n_past + t]     h[t] = x[t] * norm     partials[t]: the squares of x[t], summed in parts
 // shapes  q, s: W (N_ROWS, N_EMBD) in tiles   norm (N_EMBD)   x, h (n_tokens, STRIDE)   f32
 //         partials (n_tokens, N_PARTIALS) f32, N_PARTIALS / (STRIDE / 32) for each block of 32
 // grid    x, y: ceil(STRIDE / 32 / WG) workgroups, folded; z: one per token
 // uses    lib/state.wgsl lib/grid.wgsl lib/tiles.wgsl quant/<Q>.wgsl
-// error   x: relative 3 * 2^-23: d * q + m rounds twice; h one more; partials 32 * 2^-23
+// error   x: relative 4 * 2^-23: d * q + m rounds twice, SCALE once; h one more; partials 32 * 2^-23
 // source  ggml_get_rows
 override N_EMBD: u32;          // row length, elements
 override N_ROWS: u32;          // rows in this slab
 override ROW0: u32 = 0u;       // first row of this slab in the whole matrix, a multiple of 32
 override STRIDE: u32;          // elements from one row of x and h to the next, a multiple of 32
 override N_PARTIALS: u32;      // partial sums of a row, a multiple of STRIDE / 32
+override SCALE: f32 = 1.0;
+override POSITIONS: bool = false;  // W has a row for each position, and is added
 override WG: u32 = 64u;        // power of two
 @group(0) @binding(2) var<storage, read>       norm: array<f32>;        // (N_EMBD)
 @group(0) @binding(3) var<storage, read>       state: State;            // tokens
@@ -22,9 +24,13 @@ fn put(at: u32, i: u32, v: vec4f) -> f32 {
   var squares = 0.0;
   // repeat e in 0..4
   if (i + {e}u < N_EMBD) {
-    x[at + i + {e}u] = v[{e}];
-    h[at + i + {e}u] = v[{e}] * norm[i + {e}u];
-    squares += v[{e}] * v[{e}];
+    var v{e} = SCALE * v[{e}];
+    if (POSITIONS) {
+      v{e} += x[at + i + {e}u];
+    }
+    x[at + i + {e}u] = v{e};
+    h[at + i + {e}u] = v{e} * norm[i + {e}u];
+    squares += v{e} * v{e};
   }
   // end
   return squares;
@@ -38,7 +44,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
   if (block >= STRIDE / 32u || t >= state.n_tokens) {
     return;
   }
-  let row = state.tokens[t] - ROW0;  // wraps past N_ROWS below ROW0
+  let row = select(state.tokens[t], state.n_past + t, POSITIONS) - ROW0;  // wraps past N_ROWS below ROW0
   if (row >= N_ROWS) {
     return;
   }

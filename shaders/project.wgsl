@@ -1,5 +1,5 @@
 // project: the projection that ends a block, the residual sum, and what the next norm needs.
-//   x[t] += W y[t]       h[t] = x[t] * norm       partials[t]: the squares of x[t], summed in parts
+//   x[t] += SCALE * W y[t]       h[t] = x[t] * norm       partials[t]: the squares of x[t], summed in parts
 // shapes  q, s: W (N_ROWS, N_IN) in tiles   y (n_tokens, X_STRIDE)   norm (N_ROWS)   x, h (n_tokens, STRIDE)
 //         partials (n_tokens, N_PARTIALS): one for each PART_PAIRS pairs of rows, shared sums as one   all f32
 // grid    x, y: ceil(N_ROWS / (2 P WG)) workgroups, folded; z: ceil(n_tokens / T)
@@ -9,6 +9,7 @@
 // source  ggml_mul_mat, ggml_add; Zhang & Sennrich 2019, arXiv:1910.07467
 override STRIDE: u32;          // elements from one row of x and h to the next
 override N_PARTIALS: u32;      // partial sums of squares of a row
+override SCALE: f32 = 1.0;
 override PART_PAIRS: u32;      // pairs of rows in one of them; P is a multiple
 override WG: u32 = 64u;        // power of two
 @group(0) @binding(2) var<storage, read>       x: array<vec4f>;         // y (n_tokens, X_STRIDE / 4)
@@ -22,7 +23,7 @@ override WG: u32 = 64u;        // power of two
 fn add(t: u32, row: u32, value: f32) -> f32 {
   var square = 0.0;
   if (row < ROW0 + N_ROWS) {
-    let sum = residual[t * STRIDE + row] + value;
+    let sum = residual[t * STRIDE + row] + SCALE * value;
     residual[t * STRIDE + row] = sum;
     h[t * STRIDE + row] = sum * norm[row];
     square = sum * sum;

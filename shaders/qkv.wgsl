@@ -15,6 +15,7 @@ override N_EMBD_Q: u32;        // rows of q
 override N_EMBD_KV: u32;       // rows of k, and of v
 override Q_STRIDE: u32;        // elements from one row of q_out to the next
 override N_ROT: u32;           // elements of a head, all turned
+override ROPE: bool = true;    // or none of them
 override N_CTX: u32;           // positions in the cache
 override WG: u32 = 64u;        // power of two
 @group(0) @binding(2) var<storage, read>       x: array<vec4f>;         // h (n_tokens, X_STRIDE / 4)
@@ -40,7 +41,10 @@ fn store(t: u32, row: u32, v: vec2f) {
     return;
   }
   let i = select(row - k0, row, row < k0);
-  let turn = angles[position * (N_ROT / 2u) + i % N_ROT / 2u];
+  var turn = vec2f(1.0, 0.0);
+  if (ROPE) {
+    turn = angles[position * (N_ROT / 2u) + i % N_ROT / 2u];
+  }
   let turned = vec2f(v.x * turn.x - v.y * turn.y, v.x * turn.y + v.y * turn.x);
   if (row < N_EMBD_Q) {
     q_out[t * Q_STRIDE + i] = turned.x;

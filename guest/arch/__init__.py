@@ -60,7 +60,9 @@ class ArchSpec:
     gated: bool = True
     one_gate_up: bool = False
     scaled_embedding: bool = False  # by the square root of n_embd
-    wide_scale_layers: int = 0  # the model of so many layers scales attention by n_embd / n_head, not head size
+    wide_scale_layers: int = (
+        0  # the model of so many layers scales attention by n_embd / n_head, not head size
+    )
     windows: Windows | None = None
     biases: tuple[str, ...] = ()
     options: Mapping[str, float] = field(default_factory=dict)

@@ -1,0 +1,210 @@
+"""What both descriptions of the pass are made of: sizes of what it writes, and the ops that they share."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from ..adapt import MAX_PAIRS, Choice
+from ..hparams import HParams
+from ..kernels import Variant
+from ..program import Op
+from ..weights import Matrices, Matrix, padded
+
+TOKEN_TILE = 8  # pieces of a prompt are as many tokens at least; per invocation of the unfused kernels
+GUESS_TILE = 4  # tokens per invocation of the kernels that verify guesses
+STATE_WORDS = 4  # n_past, n_tokens, next, fed; then the token ids
+STATE_NEXT = 8  # byte offset of `next`
+STATE_TOKENS = 16  # byte offset of the token ids
+STATE_VERDICT = STATE_TOKENS + 4  # byte offset of what `accept` says: right << VERDICT_BITS | next
+VERDICT_BITS = 28
+MIN_SPLIT, MAX_SPLITS = 64, 32  # attention: positions of a stretch, at least; stretches, at most
+UNUSED = "state"  # bound where a kernel has a buffer that it will not read
+
+
+def split_of(n_ctx: int, least: int = MIN_SPLIT) -> int:
+    """Positions of a stretch of attention, for at most MAX_SPLITS stretches: `least`, or twice, …"""
+    split = least
+    while split * MAX_SPLITS < n_ctx:
+        split *= 2
+    return split
+
+
+def qkv_stride(hp: HParams) -> int:
+    """Elements of a row of queries, keys and values, each from a multiple of 32 on."""
+    return padded(hp.n_embd_q) + 2 * padded(hp.n_embd_kv)
+
+
+def angles_name(rope: int | None) -> str:
+    """Buffer name of the cosines and sines of one of the model's ropes."""
+    return UNUSED if rope is None else f"angles.{rope}"
+
+
+def activation_sizes(hp: HParams, n_ctx: int, n_batch: int) -> dict[str, int]:
+    """Buffer name -> bytes of everything a pass over `n_batch` tokens writes."""
+    rows = {
+        "x": hp.n_embd,
+        "h": hp.n_embd,
+        "q": hp.n_embd_q,
+        "k": hp.n_embd_kv,
+        "v": hp.n_embd_kv,
+        "qkv": qkv_stride(hp),
+        "att": hp.n_embd_q,
+        "o": hp.n_embd,
+        "gate": hp.n_ff,
+        "up": hp.n_ff,
+        "act": hp.n_ff,
+        "partials": hp.n_embd,
+        "normed": hp.n_embd,
+        "q_raw": hp.n_embd_q,
+        "k_raw": hp.n_embd_kv,
+    }
+    n_split = math.ceil(n_ctx / split_of(n_ctx))
+    sizes = {name: 4 * n_batch * padded(n) for name, n in rows.items()}
+    sizes["scores"] = 4 * n_batch * hp.n_head * n_ctx
+    sizes["stretches"] = 4 * n_batch * n_split * padded(hp.n_embd_q)
+    sizes["stretch_sums"] = 8 * n_batch * n_split * hp.n_head
+    sizes["last"] = 4 * padded(hp.n_embd)
+    sizes["logits"] = 4 * hp.n_vocab * GUESS_TILE
+    sizes["best"] = (
+        8 * padded(hp.n_vocab) // 2
+    )  # an invocation has a pair of rows at least, or PAIRS of each guess
+    sizes["state"] = 4 * (STATE_WORDS + n_batch)
+    return sizes
+
+
+def shape_of(matrix: Matrix) -> dict[str, float]:
+    """Overrides of every kernel that multiplies with this matrix."""
+    return {"N_BLOCKS": matrix.n_blocks, "X_STRIDE": padded(matrix.n_in)}
+
+
+def product_variant(kernel: str, matrix: Matrix, choice: Choice, pairs: int, tokens: int) -> Variant:
+    """A kernel that multiplies with this matrix.
+
+    Two blocks at a time always pay for one token; for more tokens they double the time to compile, and pay
+    for the matrices that have many rows.
+    """
+    rows, tile = choice.rows, {"P": pairs, "T": tokens}
+    if rows == "loop":
+        tile["C"] = 2 if (tokens == 1 or pairs == MAX_PAIRS) and matrix.n_blocks % 2 == 0 else 1
+        rows = "loop" if tokens == 1 else "loop_tokens"
+    return Variant(kernel, matrix.quant.name, choice.share, rows, tuple(tile.items()), matrix.scales)
+
+
+def invocations_of(n_rows: int, pairs: int) -> int:
+    """Whole quads for all rows, in groups of 8 * `pairs`."""
+    return 4 * math.ceil(padded(n_rows) / (8 * pairs))
+
+
+def group_pairs(choice: Choice, group: Sequence[Matrix], tokens: int) -> int:
+    """Pairs of rows per invocation in all matrices of a group, whose slabs must be whole groups of rows."""
+    pairs = choice.pairs_of(sum(slab.n_rows for matrix in group for slab in matrix.slabs), tokens)
+    while any((matrix.row0 + slab.row0) % (8 * pairs) for matrix in group for slab in matrix.slabs):
+        pairs //= 2
+    return pairs
+
+
+def embed(hp: HParams, matrices: Matrices, n_partials: int) -> Iterator[Op]:
+    """The rows of the tokens, and of their positions where those are learned; x, and h and partials of a first
+    norm by root mean squares."""
+    gain = "blk.0.attn_norm.weight" if hp.arch.pre_norm else "output_norm.weight"  # the latter: of no use
+    for table in ("token_embd", "position_embd") if hp.arch.positions else ("token_embd",):
+        for matrix in matrices[table]:
+            for slab in matrix.slabs:
+                yield Op(
+                    "embed" if table == "token_embd" else "embed_positions",
+                    Variant("embed", matrix.quant.name, scales=matrix.scales),
+                    (slab.name, slab.scales, gain, "state", "h", "partials", "x"),
+                    {
+                        "N_EMBD": hp.n_embd,
+                        "N_ROWS": slab.n_rows,
+                        "ROW0": slab.row0,
+                        "STRIDE": padded(hp.n_embd),
+                        "N_PARTIALS": n_partials,
+                        "SCALE": hp.embedding_scale if table == "token_embd" else 1.0,
+                        "POSITIONS": int(table == "position_embd"),
+                    },
+                    invocations=padded(hp.n_embd) // 32,
+                    scratch=("h", "partials"),
+                )
+
+
+def argmax(n_parts: int) -> Op:
+    """The token of the best logit, and the state moved on by it."""
+    return Op("argmax", Variant("argmax"), ("best", "state"), {"N_PART": n_parts}, workgroups=1, per_token=0)
+
+
+def accept(n_parts: int) -> Op:
+    """Which guesses were right, and what comes after them."""
+    variant = Variant("accept", tile=(("T", GUESS_TILE),))
+    return Op("accept", variant, ("best", "state"), {"N_PART": n_parts}, workgroups=1, per_token=0)
+
+
+def norm(hp: HParams, label: str, x: str, y: str, biased: bool, per_token: int = 1) -> Op:
+    """y = the norm called `label` of rows x of n_embd elements."""
+    shape = {
+        "N_EMBD": hp.n_embd,
+        "STRIDE": padded(hp.n_embd),
+        "EPS": hp.norm_eps,
+        "MEAN": int(hp.arch.norm == "layer"),
+        "BIAS": int(biased),
+    }
+    buffers = (x, f"{label}.weight", f"{label}.bias" if biased else UNUSED, "state", y)
+    return Op(label, Variant("norm"), buffers, shape, workgroups=1, per_token=per_token)
+
+
+def add(hp: HParams, label: str, y: str) -> Op:
+    """x += y, scaled as the model's residuals are."""
+    n = padded(hp.n_embd)
+    shape = {"STRIDE": n, "SCALE": hp.residual_scale}
+    return Op(label, Variant("add"), (y, "state", "x"), shape, invocations=n // 4)
+
+
+def gated(hp: HParams, label: str) -> Op:
+    """act = activation of `gate`, times `up`."""
+    n, gelu = padded(hp.n_ff), int(hp.arch.activation == "gelu")
+    buffers = ("gate", "up", "state", "act")
+    return Op(label, Variant("gated"), buffers, {"STRIDE": n, "GELU": gelu}, invocations=n)
+
+
+def activation_label(hp: HParams) -> str:
+    """What the activation of the feed-forward block is called."""
+    if not hp.arch.gated:
+        return hp.arch.activation
+    return "swiglu" if hp.arch.activation == "silu" else "geglu"
+
+
+def matmul(
+    group: Sequence[Matrix], operand: str, x: str, y: str, choice: Choice, tokens: int
+) -> Iterator[Op]:
+    """The rows of one operand times x: y = x W^T."""
+    for matrix in group:
+        for section in matrix.sections:
+            if section.operand != operand:
+                continue
+            first, end = section.start, section.start + section.step * (section.n_rows - 1) + 1
+            first -= first % section.step  # sections that alternate share their tiles
+            for slab in matrix.slabs:
+                a, b = max(first, slab.row0), min(end, slab.row0 + slab.n_rows)
+                if a >= b:
+                    continue
+                shape = {
+                    **shape_of(matrix),
+                    "FIRST": a - slab.row0,
+                    "N_ROWS": b - a,
+                    "ROW0": a - first,
+                    "STEP": section.step,
+                    "PHASE": section.start % section.step,
+                    "Y_STRIDE": padded(section.n_rows),
+                }
+                pairs = choice.pairs_of(b - a, tokens)
+                yield Op(
+                    operand.removesuffix(".weight"),
+                    product_variant("matmul", matrix, choice, pairs, tokens),
+                    (slab.name, slab.scales, x, "state", y),
+                    shape,
+                    invocations=invocations_of(b - a, pairs),
+                )
+
+
+def plain_product(matrix: Matrix, choice: Choice) -> Op:
+    """y = x W^T for one token, W of a single operand and slab: the least that shows what a choice is worth."""
+    return next(matmul((matrix,), matrix.sections[0].operand, "x", "y", choice, 1))

@@ -1,0 +1,20 @@
+// cap: soft capping, CAP * tanh(x / CAP); a cap of 0 is none.
+// error   1e-5 * CAP, which is what WGSL allows tanh; nothing without a cap
+// source  Gemma Team 2024, arXiv:2408.00118
+override CAP: f32 = 0.0;
+
+fn capped(x: f32) -> f32 {
+  if (CAP == 0.0) {
+    return x;
+  }
+  let e = exp(-2.0 * abs(x) / CAP);  // tanh of large arguments is infinite by infinite on some adapters
+  return sign(x) * CAP * (1.0 - e) / (1.0 + e);
+}
+
+fn capped4(x: vec4f) -> vec4f {
+  if (CAP == 0.0) {
+    return x;
+  }
+  let e = exp(-2.0 * abs(x) / CAP);
+  return sign(x) * CAP * (1.0 - e) / (1.0 + e);
+}
