@@ -20,6 +20,10 @@ def message(kernel):
 
 def results_of(lm, case, wg):
     """The bytes of all buffers that the case's kernel may write."""
+    made = {}
+    for first in case.first:
+        made = results_of(lm, first.after(made), wg)
+    case = case.after(made)
     kernel = message(case.kernel(wg))
     assert lm.call("compile", kernel) == {"messages": [], "error": ""}
     buffers = {name: value.tobytes() for name, value in case.inputs.items()}

@@ -20,13 +20,13 @@ from .hparams import HParams, Rope, hparams_from
 from .kv_cache import cache_sizes
 from .metrics import Progress
 from .program import Program, kv_bucket
+from .quants import SCALE_BYTES
 from .repack import Repack
 from .rope import angle_table
 from .tokenizer import tokenizer_from
 from .tune import Tuner
 from .verify import Verifier
 from .weights import (
-    SCALE_BYTES,
     STAGING,
     Matrices,
     Matrix,

@@ -6,26 +6,30 @@ The only place code looks. Names derive the rest: type `Q8_0` has `shaders/quant
 
 from dataclasses import dataclass
 
+SCALE_BYTES = {"f16": 2, "f32": 4}
+
 
 @dataclass(frozen=True, slots=True)
 class Quant:
     """One ggml tensor type. `block_size` is in elements, `block_bytes` in bytes.
 
-    On the GPU 32 weights of a row are a cell of 4 * `words` words and `scales` scales, f16 or f32
-    (shaders/lib/tiles.wgsl, shaders/scale); `words` is 0 for types without kernels.
+    On the GPU 32 weights of a row are a cell (shaders/lib/tiles.wgsl): `cell_bytes` in the buffer `q`, 0 for
+    types without kernels, and in the buffer `s` either `scales` scales, f16 or f32 as the adapter likes it
+    better, or what comes to `beside` bytes for 256 weights, in the one form that the type's parts know.
     """
 
     name: str
     ggml_type: int
     block_size: int
     block_bytes: int
-    words: int = 0
+    cell_bytes: int = 0
     scales: int = 0
+    beside: int = 0
 
     @property
     def runs(self) -> bool:
         """Whether kernels and oracle exist."""
-        return self.words > 0
+        return self.cell_bytes > 0
 
     def nbytes(self, n_elements: int) -> int:
         """Bytes of `n_elements` elements, which must be whole blocks."""
@@ -34,40 +38,44 @@ class Quant:
             raise ValueError(f"{n_elements} elements are not whole blocks of {self.block_size} ({self.name})")
         return blocks * self.block_bytes
 
+    def scale_bytes(self, kept: str, cells: int) -> int:
+        """Bytes in `s` of so many cells, scales being `kept` as "f16" or "f32" where that is a choice."""
+        return SCALE_BYTES[kept] * self.scales * cells + self.beside * cells // 8
+
 
 _TABLE = (
-    Quant("F32", 0, 1, 4, words=8, scales=0),
-    Quant("F16", 1, 1, 2, words=4, scales=0),
-    Quant("Q4_0", 2, 32, 18, words=1, scales=1),
-    Quant("Q4_1", 3, 32, 20, words=1, scales=2),
-    Quant("Q5_0", 6, 32, 22),
-    Quant("Q5_1", 7, 32, 24),
-    Quant("Q8_0", 8, 32, 34, words=2, scales=1),
+    Quant("F32", 0, 1, 4, cell_bytes=128),
+    Quant("F16", 1, 1, 2, cell_bytes=64),
+    Quant("Q4_0", 2, 32, 18, cell_bytes=16, scales=1),
+    Quant("Q4_1", 3, 32, 20, cell_bytes=16, scales=2),
+    Quant("Q5_0", 6, 32, 22, cell_bytes=16, beside=64),
+    Quant("Q5_1", 7, 32, 24, cell_bytes=16, beside=64),
+    Quant("Q8_0", 8, 32, 34, cell_bytes=32, scales=1),
     Quant("Q8_1", 9, 32, 36),
-    Quant("Q2_K", 10, 256, 84),
-    Quant("Q3_K", 11, 256, 110),
-    Quant("Q4_K", 12, 256, 144),
-    Quant("Q5_K", 13, 256, 176),
-    Quant("Q6_K", 14, 256, 210),
+    Quant("Q2_K", 10, 256, 84, cell_bytes=8, beside=20),
+    Quant("Q3_K", 11, 256, 110, cell_bytes=8, beside=52),
+    Quant("Q4_K", 12, 256, 144, cell_bytes=16, beside=20),
+    Quant("Q5_K", 13, 256, 176, cell_bytes=16, beside=52),
+    Quant("Q6_K", 14, 256, 210, cell_bytes=16, beside=84),
     Quant("Q8_K", 15, 256, 292),
     Quant("IQ2_XXS", 16, 256, 66),
     Quant("IQ2_XS", 17, 256, 74),
     Quant("IQ3_XXS", 18, 256, 98),
     Quant("IQ1_S", 19, 256, 50),
-    Quant("IQ4_NL", 20, 32, 18),
+    Quant("IQ4_NL", 20, 32, 18, cell_bytes=16, scales=1),
     Quant("IQ3_S", 21, 256, 110),
     Quant("IQ2_S", 22, 256, 82),
-    Quant("IQ4_XS", 23, 256, 136),
+    Quant("IQ4_XS", 23, 256, 136, cell_bytes=16, beside=20),
     Quant("I8", 24, 1, 1),
     Quant("I16", 25, 1, 2),
     Quant("I32", 26, 1, 4),
     Quant("I64", 27, 1, 8),
     Quant("F64", 28, 1, 8),
     Quant("IQ1_M", 29, 256, 56),
-    Quant("BF16", 30, 1, 2),
+    Quant("BF16", 30, 1, 2, cell_bytes=64),
     Quant("TQ1_0", 34, 256, 54),
     Quant("TQ2_0", 35, 256, 66),
-    Quant("MXFP4", 39, 32, 17),
+    Quant("MXFP4", 39, 32, 17, cell_bytes=16, beside=16),
 )
 
 QUANTS: dict[str, Quant] = {q.name: q for q in _TABLE}

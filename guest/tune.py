@@ -248,7 +248,7 @@ class _Race:
         sizes |= {"state": 4 * len(state), "y": 4 * padded(self._n_rows)}
         for name, nbytes in sizes.items():
             self._buffers[name] = gpu.buffer(nbytes, f"tuning {name}")
-        quants = _words(numbers, 0xFFFFFFFF, 0) if self._matrix.quant.scales else floats
+        quants = _words(numbers, 0xFFFFFFFF, 0) if self._matrix.quant.block_size > 1 else floats
         for name, data in ((slab.name, quants), (slab.scales, floats)):
             for at in range(0, sizes[name], len(data)):
                 gpu.write(self._buffers[name], at, data[: min(len(data), sizes[name] - at)])

@@ -15,11 +15,10 @@ from .device import Buffer, Chunk, Limits, Piece
 from .errors import LimitError
 from .gguf import Gguf
 from .hparams import HParams
-from .quants import Quant
+from .quants import SCALE_BYTES, Quant
 from .tensors import Operand, operands_of
 
 TILE_ROWS = 32
-SCALE_BYTES = {"f16": 2, "f32": 4}
 STAGING = "staging"
 
 
@@ -191,7 +190,7 @@ def _matrix(
     tensor = gguf.tensors[sections[0].tensor]
     quant, n_in = tensor.quant, tensor.shape[1]
     cells = padded(n_in)  # of a tile: 32 rows of n_in / 32 blocks
-    tile_bytes, tile_scales = 16 * quant.words * cells, SCALE_BYTES[scales] * quant.scales * cells
+    tile_bytes, tile_scales = quant.cell_bytes * cells, quant.scale_bytes(scales, cells)
     limit = largest_binding(limits)
     per_slab = limit // tile_bytes * TILE_ROWS
     if per_slab == 0:
@@ -205,7 +204,7 @@ def _matrix(
     for i, start in enumerate(range(0, n_rows, per_slab)):
         rows = min(per_slab, n_rows - start)
         tiles = padded(rows) // TILE_ROWS
-        scale_bytes = tiles * tile_scales if quant.scales else 4
+        scale_bytes = max(4, tiles * tile_scales)
         slabs.append(Slab(name if i == 0 else f"{name}#{i}", start, rows, tiles * tile_bytes, scale_bytes))
     return Matrix(name, quant, n_in, tuple(sections), tuple(slabs), row0, scales if quant.scales else None)
 

@@ -5,7 +5,7 @@ it may write must hold afterwards, in float64, with a tolerance for each element
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from zlib import crc32
 
 import numpy as np
@@ -55,6 +55,7 @@ class KernelCase:
     expect: dict[str, Expect]  # every binding that the kernel may write
     n_tokens: int = 1  # of the grid
     n_kv: int = 1
+    first: tuple["KernelCase", ...] = ()  # run before, one after another: what they write replaces inputs
 
     @property
     def workgroup_sizes(self) -> tuple[int, ...]:
@@ -72,6 +73,11 @@ class KernelCase:
     def grid(self, wg: int, most: int = 65535) -> tuple[int, int, int]:
         return self.op.grid(self.n_tokens, self.n_kv, wg, most)
 
+    def after(self, results: Mapping[str, bytes]) -> "KernelCase":
+        """The case with what others have written as its inputs."""
+        made = {k: np.frombuffer(v, self.inputs[k].dtype) for k, v in results.items() if k in self.inputs}
+        return replace(self, inputs={**self.inputs, **made}, first=())
+
     def check(self, results: Mapping[str, bytes]) -> None:
         """Compare the bytes of all that may be written with what is expected."""
         for name, expect in self.expect.items():
@@ -80,6 +86,10 @@ class KernelCase:
 
 async def run_case(gpu: Gpu, case: KernelCase, wg: int, most: int = 65535) -> dict[str, bytes]:
     """Run one case on a device and return the bytes of the buffers that it may write."""
+    made: dict[str, bytes] = {}
+    for first in case.first:
+        made = await run_case(gpu, first.after(made), wg, most)
+    case = case.after(made)
     buffers = {}
     try:
         for name, value in case.inputs.items():

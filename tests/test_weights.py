@@ -81,7 +81,7 @@ def models(draw: st.DrawFn) -> bytes:
 
 def planned(gguf: Gguf, times: float, scales: str = "f16") -> tuple[dict, list[str], int]:
     """Matrices and vectors for an adapter that binds `times` the largest tile, and its limit."""
-    tiles = [16 * t.quant.words * padded(t.shape[1]) for t in gguf.tensors.values() if len(t.shape) == 2]
+    tiles = [t.quant.cell_bytes * padded(t.shape[1]) for t in gguf.tensors.values() if len(t.shape) == 2]
     limit = int(times * max(tiles))
     limits = Limits(max_storage_buffer_binding_size=limit)
     return *matrices_of(hparams_from(gguf), gguf, limits, scales), limit
@@ -117,7 +117,7 @@ def test_matrices_hold_every_row_in_whole_tiles(data, times, scales):
             for slab in m.slabs:
                 assert slab.row0 % 32 == 0 and (slab.n_rows % 32 == 0 or slab is m.slabs[-1])
                 cells = padded(slab.n_rows) * m.n_blocks
-                assert slab.nbytes == 16 * m.quant.words * cells <= limit
+                assert slab.nbytes == m.quant.cell_bytes * cells <= limit
                 each = {None: 0, "f16": 2, "f32": 4}[m.scales]
                 assert slab.scale_bytes == max(4, each * m.quant.scales * cells) <= limit
             assert m.scales == (scales if m.quant.scales else None)

@@ -3,6 +3,7 @@
 import gguf
 import numpy as np
 
+TILED = ("F32", "F16", "Q4_0", "Q4_1", "Q8_0")  # the types that `tiled` knows
 WORDS = {"F32": 8, "F16": 4, "Q4_0": 1, "Q4_1": 1, "Q8_0": 2}  # per quarter of a cell
 
 

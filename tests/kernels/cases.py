@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 from kernel_case import KernelCase
 from kernels.attention import baseline_cases, combine_cases, kv_store_cases, rope_cases, stretch_cases
-from kernels.data import TILES
-from kernels.elementwise import elementwise_cases, embed_cases, rms_norm_cases, share_cases
+from kernels.data import MORE, TILES, Tile
+from kernels.elementwise import elementwise_cases, embed_cases, more_embed_cases, rms_norm_cases, share_cases
 from kernels.maxima import accept_cases, argmax_cases, logits_cases
 from kernels.probes import probe_cases
 from kernels.products import THOROUGH, gate_up_cases, matmul_cases, project_cases, qkv_cases
@@ -25,13 +25,15 @@ def widened(case: KernelCase) -> KernelCase:
         bits = expect["s"].values.view(np.float16).astype(np.float32).view(np.uint32)
         expect["s"] = replace(expect["s"], values=bits)
     op = replace(case.op, variant=replace(case.op.variant, scales="f32"))
-    return replace(case, id=case.id + "-f32", op=op, inputs={**case.inputs, "s": s}, expect=expect)
+    first = tuple(widened(of) for of in case.first)
+    return replace(case, id=case.id + "-f32", op=op, inputs={**case.inputs, "s": s}, expect=expect, first=first)
 
 
 EVERY: list[KernelCase] = [
     *share_cases(),
     *repack_cases(),
     *embed_cases(),
+    *more_embed_cases(),
     *matmul_cases(),
     *qkv_cases(),
     *gate_up_cases(),
@@ -57,12 +59,25 @@ EVERY += [
 ]
 
 
+MORE_CHOSEN = (
+    ("alone", Tile(4, 1)),
+    ("quad", Tile(4, 8)),
+    ("quad", Tile(4, 1, "loop", 2)),
+    ("alone", Tile(8, 4, "loop_tokens", 1)),
+)
+
+
 def chosen(case: KernelCase) -> bool:
     """Whether to run it without PAGELM_ALL_KERNELS.
 
     How many rows an invocation has does not depend on the tensor type: one type has all, the others the most.
+    Of MORE types each way to load and each way over rows is met with, but not all ways with each other.
     """
     variant = case.op.variant
+    if variant.quant in MORE and variant.rows:
+        return (variant.share, variant.rows, variant.tile) in {
+            (share, tile.rows, tile.sizes) for share, tile in MORE_CHOSEN
+        }
     if variant.rows is None or variant.quant in (None, THOROUGH):
         return True
     pairs, tokens = (dict(variant.tile)[name] for name in "PT")

@@ -9,10 +9,17 @@ from typing import NamedTuple
 
 import gguf
 import numpy as np
-from tiles import tiled
+from blocks import random_blocks, size_of, values_of
+from tiles import TILED, tiled
+
+from pagelm.quants import QUANTS as TABLE
+from pagelm.quants import SUPPORTED
 
 EPS32 = 2.0**-23  # one ulp of 1.0
-QUANTS = ("F32", "F16", "Q4_0", "Q4_1", "Q8_0")
+QUANTS = TILED  # these go through every kernel; what makes the others different, through two (see MORE)
+# Those that numpy has no tiles of: repack makes what the kernels read of them, and what they then compute is held
+# against the values that the file's bytes stand for.
+MORE = tuple(quant for quant in SUPPORTED if quant not in QUANTS)
 SHARERS = {"alone": 1, "quad": 4}
 
 
@@ -96,13 +103,18 @@ class Weights:
 
     @property
     def tiles(self) -> dict[str, np.ndarray]:
-        """The inputs `q` and `s` of a kernel."""
+        """The inputs `q` and `s` of a kernel; of types that numpy has no tiles of, zeros that repack fills."""
+        if self.quant in MORE:
+            n_rows, n_in = self.values.shape
+            cells, row = padded(n_rows) * (padded(n_in) // 32), TABLE[self.quant]
+            nbytes = row.cell_bytes * cells, max(4, row.scale_bytes("f16", cells))
+            return {name: np.zeros(n // 4, np.uint32) for name, n in zip("qs", nbytes, strict=True)}
         return dict(zip("qs", tiled(self.quant, self.raw.ravel(), *self.values.shape), strict=True))
 
     @property
     def scales(self) -> str | None:
         """How `tiles` keeps them: as the file does (`widened` makes cases with f32 of these)."""
-        return "f16" if self.quant.startswith("Q") else None
+        return "f16" if TABLE[self.quant].scales else None
 
     @property
     def spread(self) -> np.ndarray:
@@ -111,8 +123,12 @@ class Weights:
         The kernels add up d q x and bring zero points and minima in once for 32 weights, so what is rounded
         is as large as the largest quant, however small the weight.
         """
-        if not self.quant.startswith("Q"):
+        size = size_of(self.quant)[0]
+        if size == 1:
             return np.abs(self.values)
+        if self.quant in MORE:  # with minima or zero points, up to four times the largest weight of a block
+            blocks = np.abs(self.values).reshape(len(self.values), -1, size)
+            return np.broadcast_to(4 * blocks.max(-1, keepdims=True), blocks.shape).reshape(self.values.shape)
         halves = 2 if self.quant == "Q4_1" else 1
         blocks = self.raw.reshape(len(self.raw), self.values.shape[1] // 32, -1)[:, :, : 2 * halves]
         scales = np.abs(f64(blocks.copy().view(np.float16)))
@@ -125,35 +141,20 @@ class Weights:
 
 
 def from_raw(quant: str, raw: np.ndarray) -> Weights:
-    kind = gguf.GGMLQuantizationType[quant]
-    data = raw.view({"F32": np.float32, "F16": np.float16}.get(quant, np.uint8))
-    return Weights(quant, raw, f64(gguf.quants.dequantize(data, kind)))
+    return Weights(quant, raw, f64(values_of(quant, raw)))
 
 
 def quantised(quant: str, weights: np.ndarray) -> Weights:
-    kind = gguf.GGMLQuantizationType[quant]
+    """Rows of `weights` in a type. Of those that the package cannot write, random blocks of the same shape."""
     w = weights.astype(np.float32)
-    data = {"F32": lambda: w, "F16": lambda: w.astype(np.float16)}.get(
-        quant, lambda: gguf.quants.quantize(w, kind)
-    )()
-    return from_raw(quant, data.view(np.uint8).reshape(len(w), -1))
-
-
-def adversarial(quant: str, r: np.random.Generator, n_rows: int, n_in: int) -> np.ndarray:
-    """Rows of the file: blocks with zero, tiny (subnormal), negative and extreme scales, all-zero and all-one
-    bits; of plain types any bits that are numbers."""
-    size, nbytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[quant]]
-    n = n_rows * n_in // size
-    blocks = r.integers(0, 256, (n, nbytes), dtype=np.uint8)
-    if size == 1:
-        blocks[:, -1] &= 0xBF  # no exponent of ones
+    if quant in ("F32", "F16"):
+        data = w.astype({"F32": np.float32, "F16": np.float16}[quant])
     else:
-        scales = np.array([0.0, -0.0, 6e-8, -6e-5, 1.0, -1.0, 1000.0, -60000.0], np.float16)
-        halves = 2 if quant == "Q4_1" else 1
-        blocks[:, : 2 * halves] = r.choice(scales, n * halves).view(np.uint8).reshape(n, -1)
-        blocks[1 % n, 2 * halves :] = 0
-        blocks[2 % n, 2 * halves :] = 255
-    return blocks.reshape(n_rows, -1)
+        try:
+            data = gguf.quants.quantize(w, gguf.GGMLQuantizationType[quant])
+        except NotImplementedError:
+            data = random_blocks(quant, rng(f"{quant}{w.shape}"), *w.shape)
+    return from_raw(quant, data.view(np.uint8).reshape(len(w), -1))
 
 
 def integers(quant: str, r: np.random.Generator, n_rows: int, n_in: int) -> Weights:

@@ -1,14 +1,17 @@
 """Cases of the kernels that work on rows of activations, of the look-up of tokens, and of argmax."""
 
 import numpy as np
+from blocks import adversarial, size_of
 from kernel_case import Expect, KernelCase
 from kernels.data import (
     EPS32,
+    MORE,
     QUANTS,
     SHARERS,
     Weights,
     f64,
     filled,
+    from_raw,
     padded,
     quantised,
     rng,
@@ -16,6 +19,7 @@ from kernels.data import (
     spiky,
     state,
 )
+from kernels.repacking import repacked
 
 from pagelm.kernels import Variant
 from pagelm.program import Op
@@ -24,7 +28,7 @@ from pagelm.program import Op
 def embed_cases() -> list[KernelCase]:
     cases = []
     for quant in QUANTS:
-        for n_in in (64, 160) if quant.startswith("Q") else (64, 100):
+        for n_in in (64, 160) if size_of(quant)[0] > 1 else (64, 100):
             name = f"embed-{quant.lower()}-{n_in}"
             w = quantised(quant, spiky(rng(name), 50, n_in))
             cases.append(embed_case(name, w, [0, 49, 7, 7, 31]))
@@ -34,7 +38,24 @@ def embed_cases() -> list[KernelCase]:
     return cases
 
 
-def embed_case(name: str, w: Weights, tokens: list[int], row0: int = 0) -> KernelCase:
+def more_embed_cases() -> list[KernelCase]:
+    """Every weight of hard blocks, from the file's bytes on; rows by turns, from two pieces, over others' rows."""
+    cases = []
+    for quant in MORE:
+        name, n_in = f"embed-{quant.lower()}-adversarial", 512 - 13 * (size_of(quant)[0] == 1)
+        w = from_raw(quant, adversarial(quant, rng(name), 70, n_in))
+        first = (repacked(w[::-1], n_matrix=70), *(repacked(w[i::2], 4 + 8 * i, i, 2, 70) for i in (0, 1)))
+        cases.append(embed_case(name, w, list(range(70)), first=first))
+        name = f"embed-{quant.lower()}-piece"
+        w = from_raw(quant, adversarial(quant, rng(name), 70, n_in))
+        first = (repacked(w[:40], n_matrix=70), repacked(w[40:], 4, 40, 1, 70))
+        cases.append(embed_case(name, w, list(range(70)), first=first))
+    return cases
+
+
+def embed_case(
+    name: str, w: Weights, tokens: list[int], row0: int = 0, first: tuple[KernelCase, ...] = ()
+) -> KernelCase:
     n_rows, n_in = w.values.shape
     stride, n_tokens = padded(n_in), len(tokens)
     n_partials = 2 * stride // 32
@@ -66,7 +87,7 @@ def embed_case(name: str, w: Weights, tokens: list[int], row0: int = 0) -> Kerne
         out: Expect(expect[out], ulps * EPS32 * np.abs(expect[out]) + 1e-30, why)
         for out, ulps in {"h": 4, "partials": 40, "x": 3}.items()
     }
-    return KernelCase(name, op, inputs, outputs, n_tokens)
+    return KernelCase(name, op, inputs, outputs, n_tokens, first=first)
 
 
 def rms_norm_cases() -> list[KernelCase]:

@@ -1,14 +1,18 @@
 """Cases of the kernels that multiply with tiled matrices, plain and fused."""
 
+from itertools import product
+
 import numpy as np
+from blocks import adversarial, size_of
 from kernel_case import Expect, KernelCase
 from kernels.data import (
     ALL,
+    MORE,
     QUANTS,
     SHARERS,
+    TILES,
     Tile,
     Weights,
-    adversarial,
     angles,
     both,
     f64,
@@ -22,6 +26,7 @@ from kernels.data import (
     state,
     turned,
 )
+from kernels.repacking import repacked
 
 from pagelm.kernels import Variant
 from pagelm.program import Op
@@ -56,8 +61,9 @@ def product_op(
 
 def blocky(quant: str, n_in: int, tile: Tile) -> int:
     """`n_in`, made odd for types without blocks, and enough for whole steps of the tile."""
-    n_in = -(-n_in // (32 * tile.blocks)) * 32 * tile.blocks
-    return n_in if quant.startswith("Q") else n_in - 13
+    size, step = size_of(quant)[0], 32 * tile.blocks
+    n_in = -(-n_in // max(size, step)) * max(size, step)
+    return n_in if size > 1 else n_in - 13
 
 
 # ---- matmul ----
@@ -85,6 +91,15 @@ def matmul_cases() -> list[KernelCase]:
         r = rng(name)
         w = from_raw(quant, adversarial(quant, r, 16, 64))
         cases.append(matmul_case(name, w, "alone", Tile(4, 1), r.standard_normal((2, 64)).astype(np.float32)))
+    for quant, share, tile in product(MORE, SHARERS, TILES):
+        name = f"matmul-{quant.lower()}-{share}-{tile.name}"
+        w = quantised(quant, spiky(rng(name), 67, blocky(quant, 300, tile)))
+        cases.append(matmul_case(name, w, share, tile, spiky(rng(name), 5, w.values.shape[1])))
+    for quant in MORE:
+        name = f"matmul-{quant.lower()}-adversarial"
+        w = from_raw(quant, adversarial(quant, rng(name), 40, 512))
+        x = rng(name).standard_normal((2, 512)).astype(np.float32)
+        cases.append(matmul_case(name, w, "alone", Tile(4, 1), x))
     # a slab in the middle of a matrix writes its own rows only; rows that alternate write one of two results;
     # a tensor that starts in the middle of a slab
     r = rng("matmul-part")
@@ -110,7 +125,9 @@ def matmul_case(name: str, whole: Weights, share: str, tile: Tile, x: np.ndarray
     inputs = {**whole.tiles, "x": rows(x, padded(n_in)), "state": state(4, n_tokens), "y": before}
     op = product_op("matmul", w, share, tile, list(inputs), N_ROWS=n_rows, **more)
     why = "1.2e-7 (sqrt(N_IN) + 8) sum spread |x|"
-    return KernelCase(name, op, inputs, {"y": Expect(expect, tolerance, why)}, n_tokens + SPARE)
+    first = (repacked(whole),) if whole.quant in MORE else ()
+    outputs = {"y": Expect(expect, tolerance, why)}
+    return KernelCase(name, op, inputs, outputs, n_tokens + SPARE, first=first)
 
 
 # ---- with the norm before them ----

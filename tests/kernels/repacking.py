@@ -1,8 +1,9 @@
 """Cases of repack: the bytes of a file into tiles, bit for bit (tests/tiles.py)."""
 
 import numpy as np
+from blocks import adversarial, size_of
 from kernel_case import Expect, KernelCase
-from kernels.data import QUANTS, adversarial, rng
+from kernels.data import QUANTS, Weights, rng
 from tiles import places, tiled
 
 from pagelm.kernels import Variant
@@ -14,7 +15,7 @@ OTHER = 0xA5  # bytes of rows that are not this piece's
 def repack_cases() -> list[KernelCase]:
     cases = []
     for quant in QUANTS:
-        plain = not quant.startswith("Q")
+        plain = size_of(quant)[0] == 1
         for n_rows, n_in, at, row0, step in (
             (1, 32, 0, 0, 1),
             (70, 160, 4, 0, 1),
@@ -30,7 +31,7 @@ def repack_cases() -> list[KernelCase]:
 
 def repack_case(name: str, quant: str, n_rows: int, n_in: int, at: int, row0: int, step: int) -> KernelCase:
     """`n_rows` rows from byte `at` of the staging buffer on, to rows `row0`, `row0 + step`, … of a matrix."""
-    r, plain = rng(name), not quant.startswith("Q")
+    r, plain = rng(name), size_of(quant)[0] == 1
     raw = adversarial(quant, r, n_rows, n_in)
     rows = row0 + step * np.arange(n_rows)
     n_matrix, n_blocks = -(-(rows[-1] + 1) // 32) * 32, -(-n_in // 32)
@@ -58,3 +59,20 @@ def repack_case(name: str, quant: str, n_rows: int, n_in: int, at: int, row0: in
         per_token=0,
     )
     return KernelCase(name, op, inputs, {out: Expect(expect[out], 0.0, "bits") for out in "qs"})
+
+
+def repacked(w: Weights, at: int = 0, row0: int = 0, step: int = 1, n_matrix: int = 0) -> KernelCase:
+    """To run before a kernel that reads `w`: from byte `at` of the staging buffer to rows of a matrix, as above.
+
+    What it writes is checked by what that kernel makes of it.
+    """
+    n_rows, n_in = w.values.shape
+    like = Weights(w.quant, w.raw, np.broadcast_to(np.zeros(n_in), (n_matrix or n_rows, n_in)))
+    staging = np.full(at + (w.raw.size + 3) // 4 * 4, OTHER, np.uint8)
+    staging[at : at + w.raw.size] = w.raw.ravel()
+    piece = np.array([at, n_rows, row0, step, n_in, w.raw.shape[1]], np.uint32)
+    inputs = {"raw": staging, "piece": piece, **like.tiles}
+    variant = Variant("repack", w.quant, scales=w.scales)
+    op = Op("repack", variant, tuple(inputs), invocations=n_rows * -(-n_in // 32), per_token=0)
+    anything = {out: Expect(np.zeros(inputs[out].shape), np.inf, "read by the next") for out in "qs"}
+    return KernelCase(f"repack-{w.quant.lower()}", op, inputs, anything)

@@ -1,0 +1,41 @@
+// Q2_K: weight = d * scale * q - dmin * minimum, q of two bits, scale and minimum of four for each 16.
+//   q   a cell is vec2u, see lib/turned.wgsl: in word s, of quarter s ^ lane, bits 2 and 3 of byte i are element
+//       4 quarter + i, bits 4 and 5 element 16 + 4 quarter + i
+//   s   see scale/super.wgsl; the small ones are scale and minimum of the first and of the second 16
+// uses    scale/super.wgsl lib/cell.wgsl lib/turned.wgsl
+// source  block_q2_K in https://github.com/ggml-org/llama.cpp/blob/80fb11ac73e66d89eae2c6a91d8a77428fa733ed/ggml/src/ggml-common.h
+@group(0) @binding(0) var<storage, read>       q: array<vec2u>;
+const HIGH = 0u;
+const SCALE_A = vec4f(0x1p-2, 0x1p-10, 0x1p-18, 0x1p-26);
+const SCALE_B = vec4f(0x1p-4, 0x1p-12, 0x1p-20, 0x1p-28);
+
+struct Words {
+  v: vec4i, dm: vec4f,  // scales of the first and the second half, their minima
+}
+
+fn words(cell: u32) -> Words {
+  let small = vec4f((vec4u(small_of(cell)) >> vec4u(0u, 8u, 4u, 12u)) & vec4u(0xfu));
+  return Words(turned(q[cell]), pair_of(cell).xxyy * vec4f(small.xy, -small.zw));
+}
+
+// repeat i in 0..4
+fn a{i}(w: Words) -> vec4f {
+  return w.dm.x * vec4f(vec4i(w.v[{i}]) & vec4i(0xc, 0xc00, 0xc0000, 0xc000000));
+}
+
+fn b{i}(w: Words) -> vec4f {
+  return w.dm.y * vec4f(vec4i(w.v[{i}]) & vec4i(0x30, 0x3000, 0x300000, 0x30000000));
+}
+
+// end
+fn offsets(a: vec4f, b: vec4f) -> vec2f {
+  return vec2f((a.x + a.y) + (a.z + a.w), (b.x + b.y) + (b.z + b.w));
+}
+
+fn scaled(sum: f32, dm: vec4f, sums: vec2f) -> f32 {
+  return sum + (dm.z * sums.x + dm.w * sums.y);
+}
+
+fn values(a: vec4f, b: vec4f, dm: vec4f) -> Quarter {
+  return Quarter(a * SCALE_A + dm.z, b * SCALE_B + dm.w);
+}
