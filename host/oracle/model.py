@@ -100,7 +100,8 @@ class Oracle:
         With `n_layers` the pass stops after that many layers (0: embeddings) and returns the residual stream
         (n_tokens, n_embd) instead; such a pass leaves `position` where it was.
         `trace` gets every activation of the last token under the names of `labels()`: rows as flat arrays,
-        attn_scores (scaled, capped) and attn_softmax as (n_head, n_keys), kv_store as its k row then its v row.
+        attn_scores (scaled, capped) and attn_softmax as (n_head, n_keys), kv_store as its k row then its v
+        row.
         Raises: ContextFull before anything is computed, TokenizerError for an id outside the vocabulary.
         """
         rows = self._rows(ids, n_layers, trace)

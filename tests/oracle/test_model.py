@@ -31,7 +31,7 @@ def path(request, tmp_path_factory):
     return path
 
 
-def float64_pass(path, ids):
+def float64_pass(path, ids, window=None):
     """Logits of every row by the textbook, in float64, on what the `gguf` package reads."""
     reader = gguf.GGUFReader(path)
     w = {}
@@ -65,9 +65,10 @@ def float64_pass(path, ids):
         for t in range(n):
             for head in range(n_head):
                 kv = head * n_head_kv // n_head
-                s = k[: t + 1, kv] @ q[t, head] / np.sqrt(size)
+                seen = slice(max(0, t + 1 - window) if window else 0, t + 1)
+                s = k[seen, kv] @ q[t, head] / np.sqrt(size)
                 p = np.exp(s - s.max())
-                out[t, head] = p @ v[: t + 1, kv] / p.sum()
+                out[t, head] = p @ v[seen, kv] / p.sum()
         x = x + out.reshape(n, -1) @ w[b + "attn_output.weight"].T
         h = norm(x, w[b + "ffn_norm.weight"])
         gate, up = h @ w[b + "ffn_gate.weight"].T, h @ w[b + "ffn_up.weight"].T
@@ -80,6 +81,16 @@ def test_logits_equal_a_float64_pass(path):
     got = Oracle(path).forward_all(IDS)
     assert got.dtype == np.float32 and got.shape == want.shape == (len(IDS), 320)
     assert np.abs(got - want).max() < 2e-6 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("window", [1, 3, 9])
+def test_windows_equal_a_float64_pass(window, tmp_path):
+    path = tmp_path / "tiny.gguf"
+    tiny_model(path, metadata={"llama.attention.sliding_window": window})
+    want, whole = float64_pass(path, IDS, window), float64_pass(path, IDS)
+    oracle = Oracle(path)
+    got = np.concatenate([oracle.forward_all(IDS[:7]), oracle.forward_all(IDS[7:])])
+    assert np.abs(got - want).max() < 2e-6 * np.abs(want).max() < np.abs(whole - want).max()
 
 
 def test_exact_mode_is_near_it_and_not_equal(path):
