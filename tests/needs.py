@@ -21,7 +21,7 @@ from pagelm.host.assets import pyodide_dir
 from pagelm.host.chromium import find_chromium
 
 MODEL_VARIABLE = "PAGELM_TEST_MODEL"
-GEMMA3_VARIABLE = "PAGELM_TEST_GEMMA3"
+GEMMA_VARIABLE = "PAGELM_TEST_GEMMA"
 
 
 @functools.cache
@@ -69,10 +69,10 @@ def missing_model() -> str:
 
 def missing_gemma3() -> str:
     """Why Gemma 3 270M is not there, or an empty string."""
-    path = os.environ.get(GEMMA3_VARIABLE)
+    path = os.environ.get(GEMMA_VARIABLE)
     if not path:
-        return f"{GEMMA3_VARIABLE} does not say where the file of Gemma 3 270M (Q4_K_M) is"
-    return "" if Path(path).is_file() else f"{GEMMA3_VARIABLE} is {path}, which is no file"
+        return f"{GEMMA_VARIABLE} does not say where the file of Gemma 3 270M (Q4_K_M) is"
+    return "" if Path(path).is_file() else f"{GEMMA_VARIABLE} is {path}, which is no file"
 
 
 def missing_playwright() -> str:
@@ -141,4 +141,4 @@ def model_path() -> Path:
 @pytest.fixture(scope="session")
 def gemma3_path() -> Path:
     """The file of Gemma 3 270M; mark the test `gemma3`."""
-    return Path(os.environ[GEMMA3_VARIABLE])
+    return Path(os.environ[GEMMA_VARIABLE])
