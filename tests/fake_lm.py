@@ -110,7 +110,8 @@ def oracle_with_wrong_weight(path, tensor, by=0.5):
 def oracle_with_wrong_rope(path):
     """An oracle that turns by other angles."""
     oracle = Oracle(path)
-    oracle.hparams = oracle.weights.hparams = replace(oracle.hparams, rope_freq_base=9000.0)
+    (rope,) = oracle.hparams.ropes
+    oracle.hparams = replace(oracle.hparams, ropes=(replace(rope, freq_base=9000.0),))
     return oracle
 
 

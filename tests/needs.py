@@ -21,6 +21,7 @@ from pagelm.host.assets import pyodide_dir
 from pagelm.host.chromium import find_chromium
 
 MODEL_VARIABLE = "PAGELM_TEST_MODEL"
+GEMMA_VARIABLE = "PAGELM_TEST_GEMMA"
 
 
 @functools.cache
@@ -66,6 +67,14 @@ def missing_model() -> str:
     return ""
 
 
+def missing_gemma3() -> str:
+    """Why Gemma 3 270M is not there, or an empty string."""
+    path = os.environ.get(GEMMA_VARIABLE)
+    if not path:
+        return f"{GEMMA_VARIABLE} does not say where the file of Gemma 3 270M (Q4_K_M) is"
+    return "" if Path(path).is_file() else f"{GEMMA_VARIABLE} is {path}, which is no file"
+
+
 def missing_playwright() -> str:
     return "" if importlib.util.find_spec("playwright") else "playwright is not installed"
 
@@ -91,6 +100,7 @@ MISSING = {
     "browser": missing_browser,
     "playwright": missing_playwright,
     "model": missing_model,
+    "gemma3": missing_gemma3,
     "linux": missing_linux,
     "npm": missing_npm,
     "glibc": missing_glibc,
@@ -126,3 +136,9 @@ def rng() -> np.random.Generator:
 def model_path() -> Path:
     """The default model's file; mark the test `model`."""
     return default_model()
+
+
+@pytest.fixture(scope="session")
+def gemma3_path() -> Path:
+    """The file of Gemma 3 270M; mark the test `gemma3`."""
+    return Path(os.environ[GEMMA_VARIABLE])

@@ -105,7 +105,7 @@ THIRD_PARTY = {"device.browser": {"js", "pyodide"}, "device.browser_sources": {"
     "device.browser_store": {"pyodide"},
     "device.native": {"wgpu"},
 }
-ORACLE_MAY = {"device", "errors", "gguf", "hparams", "quants", "sources"}
+ORACLE_MAY = {"arch", "device", "errors", "gguf", "hparams", "quants", "sources", "tensors"}
 
 
 def modules(folder: Path) -> list[Path]:

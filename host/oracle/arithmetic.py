@@ -6,32 +6,45 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pagelm.host.oracle import ops
+from pagelm.host.oracle import ops, rope
 from pagelm.host.oracle.half import F32
+from pagelm.host.oracle.ops import Scoring
 from pagelm.host.oracle.weights import Weights
+from pagelm.hparams import Rope
 
 Trace = dict[str, F32]
 
 
 class Arithmetic(Protocol):
-    """What differs between the oracle's modes. Shapes as in ops.py; matrices are named as in the file.
+    """What differs between the oracle's modes. Shapes as in ops.py; operands have the names of `Weights`.
 
-    `cos_sin` (each (n_tokens, n_rot / 2)) is made once per pass and handed to `rope`. `attention` notes
-    `{at}.attn_scores` and `{at}.attn_softmax` of the last token when it gets a trace.
+    `cos_sin` (each (n_tokens, n_rot / 2)) is made once per pass for every rope of the model and handed to
+    `rope`. `attention` notes `{at}.attn_scores` and `{at}.attn_softmax` of the last token when it gets a
+    trace.
     """
 
     cache_dtype: type[np.floating[Any]]
 
     def __init__(self, weights: Weights) -> None: ...
-    def embed(self, ids: Sequence[int]) -> F32: ...
+    def rows(self, name: str, ids: Sequence[int]) -> F32: ...
     def rms_norm(self, x: F32, weight: F32, eps: float) -> F32: ...
-    def cos_sin(self, positions: NDArray[np.int64]) -> tuple[F32, F32]: ...
-    def rope(self, x: F32, cos: F32, sin: F32) -> F32: ...
+    def layer_norm(self, x: F32, weight: F32, bias: F32 | None, eps: float) -> F32: ...
+    def cos_sin(self, positions: NDArray[np.int64], how: Rope, factors: F32 | None) -> tuple[F32, F32]: ...
+    def rope(self, x: F32, cos: F32, sin: F32, halves: bool) -> F32: ...
     def matmul(self, name: str, x: F32) -> F32: ...
     def attention(
-        self, q: F32, k: NDArray[Any], v: NDArray[Any], n_past: int, trace: Trace | None, at: str
+        self,
+        q: F32,
+        k: NDArray[Any],
+        v: NDArray[Any],
+        n_past: int,
+        scoring: Scoring,
+        trace: Trace | None,
+        at: str,
     ) -> F32: ...
     def swiglu(self, gate: F32, up: F32) -> F32: ...
+    def geglu(self, gate: F32, up: F32) -> F32: ...
+    def gelu(self, x: F32) -> F32: ...
 
 
 class Float32:
@@ -42,27 +55,35 @@ class Float32:
     def __init__(self, weights: Weights) -> None:
         self.weights = weights
 
-    def embed(self, ids: Sequence[int]) -> F32:
-        return self.weights.rows("token_embd.weight", ids)
+    def rows(self, name: str, ids: Sequence[int]) -> F32:
+        return self.weights.rows(name, ids)
 
     def rms_norm(self, x: F32, weight: F32, eps: float) -> F32:
         return ops.rms_norm(x, weight, eps)
 
-    def cos_sin(self, positions: NDArray[np.int64]) -> tuple[F32, F32]:
-        hp = self.weights.hparams
-        angles = ops.rope_angles(positions, hp.n_rot, hp.rope_freq_base)
-        return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    def layer_norm(self, x: F32, weight: F32, bias: F32 | None, eps: float) -> F32:
+        return ops.layer_norm(x, weight, bias, eps)
 
-    def rope(self, x: F32, cos: F32, sin: F32) -> F32:
-        return ops.rope(x, cos, sin)
+    def cos_sin(self, positions: NDArray[np.int64], how: Rope, factors: F32 | None) -> tuple[F32, F32]:
+        return rope.cos_sin(positions, how, self.weights.hparams.n_rot, factors)
+
+    def rope(self, x: F32, cos: F32, sin: F32, halves: bool) -> F32:
+        return ops.rope(x, cos, sin, halves)
 
     def matmul(self, name: str, x: F32) -> F32:
         return ops.matmul(x, self.weights.tensor(name))
 
     def attention(
-        self, q: F32, k: NDArray[Any], v: NDArray[Any], n_past: int, trace: Trace | None, at: str
+        self,
+        q: F32,
+        k: NDArray[Any],
+        v: NDArray[Any],
+        n_past: int,
+        scoring: Scoring,
+        trace: Trace | None,
+        at: str,
     ) -> F32:
-        scores = ops.attention_scores(q, k, n_past)
+        scores = ops.attention_scores(q, k, n_past, scoring)
         weights = ops.softmax(scores)
         if trace is not None:
             trace[f"{at}.attn_scores"] = scores[:, -1].copy()
@@ -71,3 +92,9 @@ class Float32:
 
     def swiglu(self, gate: F32, up: F32) -> F32:
         return ops.swiglu(gate, up)
+
+    def geglu(self, gate: F32, up: F32) -> F32:
+        return ops.geglu(gate, up)
+
+    def gelu(self, x: F32) -> F32:
+        return ops.gelu(x)

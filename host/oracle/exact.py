@@ -6,39 +6,49 @@ tiles; 512 cells and more on several threads; and products with F16 and F32 weig
 BLAS's order here.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pagelm.errors import ArchError
 from pagelm.host.oracle import ggml, ops
-from pagelm.host.oracle.arithmetic import Trace
+from pagelm.host.oracle.arithmetic import Float32, Trace
 from pagelm.host.oracle.dequant import BLOCK, q4_0_parts, q4_1_parts, q8_0_parts
 from pagelm.host.oracle.half import F32, round_f16
+from pagelm.host.oracle.ops import Scoring
 from pagelm.host.oracle.weights import Weights
+from pagelm.hparams import Rope
+
+FOLLOWED = ("llama",)  # architectures
+TYPES = ("F32", "F16", "Q4_0", "Q4_1", "Q8_0")
 
 
-class GgmlExact:
-    """The `Arithmetic` that follows ggml's CPU backend."""
+class GgmlExact(Float32):
+    """The `Arithmetic` that follows ggml's CPU backend.
+
+    Operations that no architecture in FOLLOWED has are those of `Float32`. Raises: ArchError for a model of
+    another architecture, or with an option or a type of tensor that is not followed.
+    """
 
     cache_dtype: type[np.floating[Any]] = np.float16
 
     def __init__(self, weights: Weights) -> None:
-        self.weights = weights
+        if unknown := _not_followed(weights):
+            raise ArchError(
+                f"{weights.gguf.name}: ggml-exact mode does not follow {unknown}; float32 mode computes it"
+            )
+        super().__init__(weights)
         self._packed: dict[str, tuple[F32, F32 | None]] = {}
-
-    def embed(self, ids: Sequence[int]) -> F32:
-        return self.weights.rows("token_embd.weight", ids)
 
     def rms_norm(self, x: F32, weight: F32, eps: float) -> F32:
         return ggml.rms_norm(x, weight, eps)
 
-    def cos_sin(self, positions: NDArray[np.int64]) -> tuple[F32, F32]:
-        return ggml.rope_cos_sin(positions, self.weights.hparams.n_rot, self.weights.hparams.rope_freq_base)
+    def cos_sin(self, positions: NDArray[np.int64], how: Rope, factors: F32 | None) -> tuple[F32, F32]:
+        return ggml.rope_cos_sin(positions, self.weights.hparams.n_rot, how.freq_base)
 
-    def rope(self, x: F32, cos: F32, sin: F32) -> F32:
-        return ggml.rope(x, cos, sin)
+    def rope(self, x: F32, cos: F32, sin: F32, halves: bool) -> F32:
+        return ggml.rope(x, cos, sin, halves)
 
     def matmul(self, name: str, x: F32) -> F32:
         kind = self.weights.quant(name)
@@ -53,11 +63,18 @@ class GgmlExact:
         return y if minima is None else y + ggml.chain(sums, minima)
 
     def attention(
-        self, q: F32, k: NDArray[Any], v: NDArray[Any], n_past: int, trace: Trace | None, at: str
+        self,
+        q: F32,
+        k: NDArray[Any],
+        v: NDArray[Any],
+        n_past: int,
+        scoring: Scoring,
+        trace: Trace | None,
+        at: str,
     ) -> F32:
         k, v = k.astype(np.float32), v.astype(np.float32)
         if trace is not None:  # ggml never has these; here they are in plain float32
-            scores = ops.attention_scores(round_f16(q[-1:]), k, n_past + len(q) - 1)
+            scores = ops.attention_scores(round_f16(q[-1:]), k, n_past + len(q) - 1, scoring)
             trace[f"{at}.attn_scores"] = scores[:, 0]
             trace[f"{at}.attn_softmax"] = ops.softmax(scores)[:, 0]
         return ggml.flash_attention(q, k, v, n_past)
@@ -68,7 +85,7 @@ class GgmlExact:
     def _pack(self, name: str, kind: str) -> tuple[F32, F32 | None]:
         """Quants times scale (n_blocks, lanes, n, n_rows) and, of Q4_1, minima (n_rows, n_blocks): exact."""
         if name not in self._packed:
-            n_rows, n_columns = self.weights.shapes[name]
+            n_rows, n_columns = self.weights.shape(name)
             raw, minima = self.weights.raw(name), None
             if kind == "Q4_1":
                 d, m, q = q4_1_parts(raw)
@@ -80,3 +97,16 @@ class GgmlExact:
             packed = (d * q).reshape(n_rows, n_columns // BLOCK, lanes, BLOCK // lanes)
             self._packed[name] = np.ascontiguousarray(packed.transpose(1, 2, 3, 0)), minima
         return self._packed[name]
+
+
+def _not_followed(weights: Weights) -> str:
+    """What of a model the exact mode does not compute as ggml does; empty for nothing."""
+    hp = weights.hparams
+    if hp.arch.name not in FOLLOWED:
+        return f"architecture {hp.arch.name!r}, only {', '.join(FOLLOWED)}"
+    if any(layer.window for layer in hp.layers):
+        return "a sliding window"  # llama.cpp ignores llama's
+    if any(rope != Rope(rope.freq_base, n_ctx_orig=rope.n_ctx_orig) for rope in hp.ropes):
+        return "the scaling of rope"
+    kinds = sorted({weights.quant(name) for name in weights.operands} - set(TYPES))
+    return f"tensors of type {', '.join(kinds)}, only {', '.join(TYPES)}" if kinds else ""

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from pagelm.host.oracle.dequant import BLOCK
 from pagelm.host.oracle.half import F32, round_f16
 from pagelm.host.oracle.libm import expf, sincosf
+from pagelm.host.oracle.ops import pairs
 
 F64 = NDArray[np.float64]
 LANES = 8  # float32 accumulators of one dot product: a 256-bit register
@@ -118,13 +119,14 @@ def rope_cos_sin(positions: ArrayLike, n_rot: int, freq_base: float) -> tuple[F3
     return cos, sin
 
 
-def rope(x: F32, cos: F32, sin: F32) -> F32:
+def rope(x: F32, cos: F32, sin: F32, halves: bool = False) -> F32:
     """As ops.rope; rotate_pairs, where the compiler fuses the first product with the sum."""
+    first, second = pairs(cos.shape[-1], halves)
     cos, sin = cos[:, None, :], sin[:, None, :]
-    even, odd = x[..., 0::2], x[..., 1::2]
-    out = np.empty_like(x)
-    out[..., 0::2] = fma(even, cos, -(odd * sin))
-    out[..., 1::2] = fma(even, sin, odd * cos)
+    a, b = x[..., first], x[..., second]
+    out = x.copy()
+    out[..., first] = fma(a, cos, -(b * sin))
+    out[..., second] = fma(a, sin, b * cos)
     return out
 
 

@@ -1,62 +1,63 @@
-"""The llama forward pass on the CPU: the reference that every other device is held to.
+"""The forward pass on the CPU: the reference that every other device is held to.
 
-Two arithmetics run the same pass: `Float32` (float32 activations on dequantised weights, float32 cache),
-which pagelm's GPU engine must match, and `GgmlExact` (exact.py): what llama.cpp's CPU backend computes,
-rounding for rounding.
+What the pass consists of is read from the model's spec and hyper-parameters, never from its name. Two
+arithmetics run the same pass: `Float32` (float32 activations on dequantised weights, float32 cache), which
+pagelm's GPU engine must match, and `GgmlExact` (exact.py): what llama.cpp's CPU backend computes, rounding
+for rounding.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from pagelm.device import Source
-from pagelm.errors import ArchError, ContextFull, LimitError, PagelmError, TokenizerError
+from pagelm.errors import ContextFull, LimitError, PagelmError, TokenizerError
 from pagelm.host.oracle import ops
 from pagelm.host.oracle.arithmetic import Arithmetic, Float32, Trace
 from pagelm.host.oracle.exact import GgmlExact
 from pagelm.host.oracle.half import F32
+from pagelm.host.oracle.labels import activation, labels
+from pagelm.host.oracle.ops import Scoring
 from pagelm.host.oracle.weights import Weights
+from pagelm.hparams import Rope
 
+N_CTX = 2048  # tokens of context where nothing else is asked for
 BATCH = 256  # rows per pass: bounds the memory of long prompts
 
 # What is too small for float32 is 0, and what is not finite shows in the result, as on every device.
 AS_DEVICES_DO: Any = {"under": "ignore", "over": "ignore", "invalid": "ignore"}
 
-LAYER_LABELS = (
-    "attn_norm attn_q attn_k attn_v rope_q rope_k kv_store attn_scores attn_softmax attn_values attn_output "
-    "attn_residual ffn_norm ffn_gate ffn_up swiglu ffn_down ffn_residual"
-).split()
-
-
-def labels(n_layer: int) -> list[str]:
-    """Every activation that a trace can hold, in the order of computation."""
-    layers = [f"blk.{i}.{op}" for i in range(n_layer) for op in LAYER_LABELS]
-    return ["embed", *layers, "output_norm", "output", "argmax"]
+CosSin = tuple[F32, F32]
 
 
 class Oracle:
     """One model with its cache.
 
-    `position` counts the tokens in the cache, which holds `n_ctx`. Rows are tokens; all results are float32.
+    `position` counts the tokens in the cache, which holds `n_ctx` (N_CTX, or as many as the model has learned
+    positions, where it is None). Rows are tokens; all results are float32.
     Weights are decoded on first use and kept, which takes 4 bytes an element.
     Raises: SourceError, GgufError, ArchError for a file that cannot be computed; LimitError for a context
     that the machine has no memory for.
     """
 
     def __init__(
-        self, model: str | os.PathLike[str] | Source, exact: bool = False, n_ctx: int = 2048
+        self, model: str | os.PathLike[str] | Source, exact: bool = False, n_ctx: int | None = None
     ) -> None:
-        if n_ctx < 1:
+        if n_ctx is not None and n_ctx < 1:
             raise PagelmError(f"a context of {n_ctx} tokens was asked for; allowed: 1 and more")
         self.weights = Weights(model)
         self.hparams = hp = self.weights.hparams
-        if hp.arch.rope != "norm":
-            raise ArchError(
-                f"{self.weights.gguf.name}: the oracle computes no rope of kind {hp.arch.rope!r};"
-                " it has: norm"
+        if n_ctx is None:
+            n_ctx = min(N_CTX, hp.n_ctx_train) if hp.arch.positions else N_CTX
+        if hp.arch.positions and n_ctx > hp.n_ctx_train:
+            raise LimitError(
+                f"{self.weights.gguf.name} has vectors for {hp.n_ctx_train} positions; "
+                f"a context of {n_ctx} tokens was asked for; ask for a smaller context",
+                needed=n_ctx,
+                available=hp.n_ctx_train,
             )
         self.exact = exact
         self.n_ctx = n_ctx
@@ -75,10 +76,19 @@ class Oracle:
                 needed=needed,
             ) from e
         self._output = "output.weight" if "output.weight" in self.weights else "token_embd.weight"
+        self._factors = [self._factors_of(rope) for rope in hp.ropes]
+        self._activation = activation(hp.arch)
+        self._activate: Callable[..., F32] = getattr(self._math, self._activation)
 
     def labels(self) -> list[str]:
         """The keys that `forward` puts into a trace, in order."""
-        return labels(self.hparams.n_layer)
+        return labels(self.hparams, self.weights.operands)
+
+    def _factors_of(self, rope: Rope) -> F32 | None:
+        """What divides the frequencies, by the context's capacity; None for nothing."""
+        if rope.factors is None:
+            return None
+        return self.weights.tensor(rope.factors[self.n_ctx > rope.n_ctx_orig])
 
     def reset(self) -> None:
         """Forget every token."""
@@ -90,7 +100,8 @@ class Oracle:
         With `n_layers` the pass stops after that many layers (0: embeddings) and returns the residual stream
         (n_tokens, n_embd) instead; such a pass leaves `position` where it was.
         `trace` gets every activation of the last token under the names of `labels()`: rows as flat arrays,
-        attn_scores (scaled) and attn_softmax as (n_head, n_keys), kv_store as its k row then its v row.
+        attn_scores (scaled, capped) and attn_softmax as (n_head, n_keys), kv_store as its k row then its v
+        row.
         Raises: ContextFull before anything is computed, TokenizerError for an id outside the vocabulary.
         """
         rows = self._rows(ids, n_layers, trace)
@@ -102,8 +113,12 @@ class Oracle:
 
     @np.errstate(**AS_DEVICES_DO)
     def _logits(self, x: F32, trace: Trace | None) -> F32:
-        normed = self._math.rms_norm(x, self.weights.tensor("output_norm.weight"), self.hparams.norm_rms_eps)
+        hp = self.hparams
+        normed = self._norm("output_norm", x)
         logits = self._math.matmul(self._output, normed)
+        if (bias := self.weights.vector("output.bias")) is not None:
+            logits = logits + bias
+        logits = ops.capped(scaled(logits, hp.logit_scale), hp.logit_cap)
         if trace is not None:
             trace["output_norm"] = normed[-1].copy()
             trace["output"] = logits[-1].copy()
@@ -141,18 +156,24 @@ class Oracle:
 
     @np.errstate(**AS_DEVICES_DO)
     def _batch(self, ids: list[int], n_past: int, depth: int, trace: Trace | None) -> F32:
-        x = self._math.embed(ids)
+        hp, math = self.hparams, self._math
+        positions = np.arange(n_past, n_past + len(ids))
+        x = scaled(math.rows("token_embd.weight", ids), hp.embedding_scale)
         if trace is not None:
             trace["embed"] = x[-1].copy()
-        cos_sin = self._math.cos_sin(np.arange(n_past, n_past + len(ids)))
+        if hp.arch.positions:
+            x = x + math.rows("position_embd.weight", positions.tolist())
+            if trace is not None:
+                trace["embed_positions"] = x[-1].copy()
+        turns = [math.cos_sin(positions, *how) for how in zip(hp.ropes, self._factors, strict=True)]
         for layer in range(depth):
-            x = self._layer(layer, x, n_past, cos_sin, trace)
+            x = self._layer(layer, x, n_past, turns, trace)
         return x
 
-    def _layer(self, layer: int, x: F32, n_past: int, cos_sin: tuple[F32, F32], trace: Trace | None) -> F32:
+    def _layer(self, layer: int, x: F32, n_past: int, turns: Sequence[CosSin], trace: Trace | None) -> F32:
         hp, math, at = self.hparams, self._math, f"blk.{layer}"
-        n_tokens = len(x)
-        n_keys = n_past + n_tokens
+        n_tokens, n_keys = len(x), n_past + len(x)
+        rope, window = hp.layers[layer].rope, hp.layers[layer].window
 
         def note(op: str, value: F32) -> F32:
             if trace is not None:
@@ -160,26 +181,59 @@ class Oracle:
             return value
 
         def norm(op: str, value: F32) -> F32:
-            weight = self.weights.tensor(f"{at}.{op}.weight")
-            return note(op, math.rms_norm(value, weight, hp.norm_rms_eps))
+            """`value` normed, or as it is where the model has no such norm."""
+            name = f"{at}.{op}"
+            return note(op, self._norm(name, value)) if f"{name}.weight" in self.weights else value
 
         def linear(op: str, value: F32) -> F32:
-            return note(op, math.matmul(f"{at}.{op}.weight", value))
+            product = note(op, math.matmul(f"{at}.{op}.weight", value))
+            bias = self.weights.vector(f"{at}.{op}.bias")
+            return product if bias is None else note(f"{op}_bias", product + bias)
 
         def heads(value: F32) -> F32:
             return value.reshape(n_tokens, -1, hp.n_embd_head)
 
-        h = norm("attn_norm", x)
-        q, k, v = (heads(linear(op, h)) for op in ("attn_q", "attn_k", "attn_v"))
-        q, k = note("rope_q", math.rope(q, *cos_sin)), note("rope_k", math.rope(k, *cos_sin))
+        def normed_heads(op: str, value: F32) -> F32:
+            whole = hp.arch.qk_norm == "row"
+            return heads(norm(op, value)) if whole else norm(op, heads(value))
+
+        def turned(op: str, value: F32) -> F32:
+            if rope is None:
+                return value
+            return note(op, math.rope(value, *turns[rope], halves=hp.arch.rope == "neox"))
+
+        def add(op: str, value: F32, block: F32) -> F32:
+            return note(op, value + scaled(block, hp.residual_scale))
+
+        attn_in = norm("attn_norm", x)
+        q, k, v = (linear(op, attn_in) for op in ("attn_q", "attn_k", "attn_v"))
+        q, k = normed_heads("attn_q_norm", q), normed_heads("attn_k_norm", k)
+        q, k = turned("rope_q", q), turned("rope_k", k)
         keys, values = self._k[layer, :, :n_keys], self._v[layer, :, :n_keys]
         keys[:, n_past:] = k.transpose(1, 0, 2)
-        values[:, n_past:] = v.transpose(1, 0, 2)
+        values[:, n_past:] = heads(v).transpose(1, 0, 2)
         if trace is not None:
             stored = np.concatenate([keys[:, -1].ravel(), values[:, -1].ravel()])
             trace[f"{at}.kv_store"] = stored.astype(np.float32)
-        att = note("attn_values", math.attention(q, keys, values, n_past, trace, at))
-        x = note("attn_residual", x + linear("attn_output", att))
-        h = norm("ffn_norm", x)
-        act = note("swiglu", math.swiglu(linear("ffn_gate", h), linear("ffn_up", h)))
-        return note("ffn_residual", x + linear("ffn_down", act))
+        scoring = Scoring(hp.attention_scale, hp.attention_cap, window)
+        att = note("attn_values", math.attention(q, keys, values, n_past, scoring, trace, at))
+        x = add("attn_residual", x, norm("post_attention_norm", linear("attn_output", att)))
+
+        parallel = hp.arch.parallel and f"{at}.ffn_norm.weight" not in self.weights
+        ffn_in = attn_in if parallel else norm("ffn_norm", x)
+        parts = ("ffn_gate", "ffn_up") if hp.arch.gated else ("ffn_up",)
+        act = note(self._activation, self._activate(*(linear(op, ffn_in) for op in parts)))
+        return add("ffn_residual", x, norm("post_ffw_norm", linear("ffn_down", act)))
+
+    def _norm(self, name: str, x: F32) -> F32:
+        """Rows or heads of x by a vector of as many elements, or by one that has them for each head."""
+        weight = self.weights.tensor(f"{name}.weight").reshape(-1, x.shape[-1])
+        if self.hparams.arch.norm == "rms":
+            return self._math.rms_norm(x, weight, self.hparams.norm_eps)
+        bias = self.weights.vector(f"{name}.bias")
+        return self._math.layer_norm(x, weight, bias, self.hparams.norm_eps)
+
+
+def scaled(x: F32, scale: float) -> F32:
+    """x * scale in float32; x itself where the scale is 1."""
+    return x if scale == 1 else x * np.float32(scale)

@@ -4,6 +4,8 @@ Values between operations are float32. Sums that cost little are carried in floa
 BLAS float32. Nothing here is shared with the guest: same formulas, separate code.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -36,20 +38,30 @@ def rms_norm(x: F32, weight: F32, eps: float) -> F32:
     return (x / np.sqrt(mean + eps) * weight).astype(np.float32)
 
 
-def rope_angles(positions: ArrayLike, n_rot: int, freq_base: float) -> NDArray[np.float64]:
-    """Angles (n_tokens, n_rot / 2) in float64: position * freq_base ** (-2 i / n_rot). arXiv:2104.09864."""
-    exponents = np.arange(0, n_rot, 2, dtype=np.float64) / n_rot
-    return np.multiply.outer(np.asarray(positions, np.float64), np.float64(freq_base) ** -exponents)
+def layer_norm(x: F32, weight: F32, bias: F32 | None, eps: float) -> F32:
+    """Rows of x (n_tokens, n) with their mean taken off, to unit variance, by weight (n,), plus bias (n,)."""
+    centred = x - x.mean(axis=-1, keepdims=True, dtype=np.float64)
+    variance = np.square(centred).mean(axis=-1, keepdims=True)
+    y = centred / np.sqrt(variance + eps) * weight
+    return (y if bias is None else y + bias).astype(np.float32)
 
 
-def rope(x: F32, cos: F32, sin: F32) -> F32:
-    """Rotate adjacent pairs (2i, 2i + 1) of x (n_tokens, n_head, n_rot) by angles (n_tokens, n_rot / 2)."""
+def rope(x: F32, cos: F32, sin: F32, halves: bool = False) -> F32:
+    """Rotate pairs of x (n_tokens, n_head, n_embd_head) by angles (n_tokens, n_rot / 2).
+
+    Pairs are (2i, 2i + 1), with `halves` (i, i + n_rot / 2). Elements from n_rot on stay as they are.
+    """
+    first, second = pairs(cos.shape[-1], halves)
     cos, sin = cos[:, None, :], sin[:, None, :]
-    even, odd = x[..., 0::2], x[..., 1::2]
-    out = np.empty_like(x)
-    out[..., 0::2] = even * cos - odd * sin
-    out[..., 1::2] = even * sin + odd * cos
+    out = x.copy()
+    out[..., first] = x[..., first] * cos - x[..., second] * sin
+    out[..., second] = x[..., first] * sin + x[..., second] * cos
     return out
+
+
+def pairs(n: int, halves: bool) -> tuple[slice, slice]:
+    """Where the first and the second elements of `n` rotated pairs are in a head."""
+    return (slice(0, n), slice(n, 2 * n)) if halves else (slice(0, 2 * n, 2), slice(1, 2 * n, 2))
 
 
 def argmax(logits: F32) -> int:
@@ -65,21 +77,40 @@ def softmax(scores: F32) -> F32:
         return (e / e.sum(axis=-1, keepdims=True, dtype=np.float64)).astype(np.float32)
 
 
-def attention_scores(q: F32, k: F32, n_past: int) -> F32:
-    """Scaled and causally masked q·k.
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """How queries score keys: q·k * scale, capped, over the last `window` keys. 0 is no cap, no window."""
+
+    scale: float
+    cap: float = 0.0
+    window: int = 0
+
+
+def capped(x: F32, cap: float) -> F32:
+    """cap * tanh(x / cap); x itself where the cap is 0."""
+    return np.float32(cap) * np.tanh(x / np.float32(cap)) if cap else x
+
+
+def attention_scores(q: F32, k: F32, n_past: int, scoring: Scoring) -> F32:
+    """Scaled, capped and causally masked q·k.
 
     q (n_tokens, n_head, n_embd_head), k (n_head_kv, n_past + n_tokens, n_embd_head)
-    -> (n_head, n_tokens, n_past + n_tokens). Query head h reads key head h // (n_head / n_head_kv).
+    -> (n_head, n_tokens, n_past + n_tokens). Query head h reads key head h // (n_head / n_head_kv). What a
+    query does not see, the future and what lies before its window, is -inf.
     """
     n_tokens, n_head, n_embd_head = q.shape
     n_head_kv, n_keys, _ = k.shape
     grouped = q.transpose(1, 0, 2).reshape(n_head_kv, -1, n_embd_head)
     scores = np.stack([matmul(heads, keys) for heads, keys in zip(grouped, k, strict=True)])
-    scores = scores.reshape(n_head, n_tokens, n_keys)
-    scores *= np.float32(n_embd_head**-0.5)
-    future = np.arange(n_keys) > n_past + np.arange(n_tokens)[:, None]
-    scores[:, future] = -np.inf
+    scores = capped(scores.reshape(n_head, n_tokens, n_keys) * np.float32(scoring.scale), scoring.cap)
+    scores[:, ~visible(n_tokens, n_past, scoring.window)] = -np.inf
     return scores
+
+
+def visible(n_tokens: int, n_past: int, window: int) -> NDArray[np.bool_]:
+    """Which of the keys (n_tokens, n_past + n_tokens) each token sees: itself and `window` - 1 before it."""
+    back = n_past + np.arange(n_tokens)[:, None] - np.arange(n_past + n_tokens)
+    return (back >= 0) & (back < window) if window else back >= 0
 
 
 def attention_values(weights: F32, v: F32) -> F32:
@@ -99,6 +130,18 @@ def swiglu(gate: F32, up: F32) -> F32:
     """silu(gate) * up, silu(g) = g / (1 + exp(-g)). Shazeer, arXiv:2002.05202."""
     with np.errstate(over="ignore", under="ignore"):  # exp(-g) may reach infinity: the quotient is then 0
         return gate / (1 + np.exp(-gate)) * up
+
+
+def geglu(gate: F32, up: F32) -> F32:
+    """gelu(gate) * up. Shazeer, arXiv:2002.05202."""
+    return gelu(gate) * up
+
+
+def gelu(x: F32) -> F32:
+    """x times the normal distribution's integral up to x, by the tanh form of arXiv:1606.08415."""
+    with np.errstate(over="ignore", under="ignore"):  # the cube of a large x: tanh is then 1 or -1
+        inner = np.float32((2 / np.pi) ** 0.5) * x * (1 + np.float32(0.044715) * x * x)
+        return np.float32(0.5) * x * (1 + np.tanh(inner))
 
 
 def log_softmax(logits: ArrayLike) -> NDArray[np.float64]:

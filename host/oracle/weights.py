@@ -1,10 +1,12 @@
-"""The oracle's view of a GGUF file: hyper-parameters, raw tensor bytes, float32 tensors decoded once.
+"""The oracle's view of a GGUF file: hyper-parameters, raw bytes of operands, float32 operands decoded once.
 
-Header and checks are the guest's own (`pagelm.gguf`, `pagelm.hparams`); the numbers are decoded here.
+Header and checks are the guest's own (`pagelm.gguf`, `pagelm.hparams`, `pagelm.tensors`); the numbers are
+decoded here.
 """
 
 import os
 from collections.abc import Coroutine, Sequence
+from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,14 +16,15 @@ from pagelm.device import Source
 from pagelm.gguf import Gguf, read_gguf
 from pagelm.host.oracle.dequant import DEQUANT
 from pagelm.host.oracle.half import F32
-from pagelm.hparams import expected_tensors, hparams_from
+from pagelm.hparams import hparams_from
 from pagelm.sources import FileSource
+from pagelm.tensors import operands_of
 
 T = TypeVar("T")
 
 
 class Weights:
-    """Tensors of one file by name. Bytes are mapped, not read; `tensor` decodes on first use and keeps it.
+    """Operands of one file by name. Bytes are mapped, not read; `tensor` decodes on first use and keeps it.
 
     Instead of a path there may be a source whose reads need no waiting.
     Raises: SourceError, GgufError, ArchError, as loading for a GPU does.
@@ -40,37 +43,48 @@ class Weights:
             self._source = model
             self.gguf = _finish(read_gguf(model))
         self.hparams = hparams_from(self.gguf)
-        self.shapes = expected_tensors(self.hparams, self.gguf)
+        self.operands = operands_of(self.hparams, self.gguf)
         self._decoded: dict[str, F32] = {}
 
     def __contains__(self, name: str) -> bool:
-        return name in self.shapes
+        return name in self.operands
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Rows and columns of a matrix, the elements of a vector."""
+        operand = self.operands[name]
+        return (operand.n_rows, operand.n_in) if operand.n_in else (operand.n_rows,)
 
     def quant(self, name: str) -> str:
-        """The tensor's type, as GGUF names it."""
-        return self.gguf.tensors[name].quant.name
+        """The operand's type, as GGUF names it."""
+        return self.gguf.tensors[self.operands[name].tensor].quant.name
 
     def raw(self, name: str) -> NDArray[np.uint8]:
-        """The tensor's bytes, as one flat array."""
-        info = self.gguf.tensors[name]
-        at = self.gguf.at(info)
+        """The operand's bytes, as one flat array."""
+        operand = self.operands[name]
+        info = self.gguf.tensors[operand.tensor]
+        row = info.nbytes * max(1, operand.n_in) // prod(info.shape)
+        at, nbytes = self.gguf.at(info) + operand.row0 * row, operand.n_rows * row
         if self._file is None:
-            return np.frombuffer(_finish(self._source.read(at, info.nbytes)), np.uint8)
-        return np.asarray(self._file[at : at + info.nbytes])
+            return np.frombuffer(_finish(self._source.read(at, nbytes)), np.uint8)
+        return np.asarray(self._file[at : at + nbytes])
 
     def rows(self, name: str, ids: Sequence[int]) -> F32:
         """Some rows of a matrix in float32 (len(ids), columns), without decoding the others."""
         if name in self._decoded:
             return self._decoded[name][list(ids)]
-        n_rows, n_columns = self.shapes[name]
+        n_rows, n_columns = self.shape(name)
         picked = self.raw(name).reshape(n_rows, -1)[list(ids)]
         return DEQUANT[self.quant(name)](picked.reshape(-1)).reshape(-1, n_columns)
 
     def tensor(self, name: str) -> F32:
-        """The tensor in float32, shape outermost first."""
+        """The operand in float32, shape outermost first."""
         if name not in self._decoded:
-            self._decoded[name] = DEQUANT[self.quant(name)](self.raw(name)).reshape(self.shapes[name])
+            self._decoded[name] = DEQUANT[self.quant(name)](self.raw(name)).reshape(self.shape(name))
         return self._decoded[name]
+
+    def vector(self, name: str) -> F32 | None:
+        """A vector that may be absent, as biases are."""
+        return self.tensor(name) if name in self else None
 
 
 def _finish(reading: Coroutine[Any, Any, T]) -> T:

@@ -7,6 +7,8 @@ import pytest
 
 from pagelm.host.oracle import ggml, ops
 from pagelm.host.oracle.half import round_f16
+from pagelm.host.oracle.rope import cos_sin
+from pagelm.hparams import Rope
 
 
 def nearest_f32(x):
@@ -106,12 +108,12 @@ def test_swiglu_is_close_to_the_formula(rng):
     assert np.allclose(ggml.swiglu(gate, up), ops.swiglu(gate, up), rtol=1e-6)
 
 
-def test_rope_is_close_to_exact_angles(rng):
+@pytest.mark.parametrize("halves", [False, True])
+def test_rope_is_close_to_exact_angles(halves, rng):
     positions = np.array([0, 1, 50, 400])
     x = rng.standard_normal((4, 2, 64), dtype=np.float32)
-    angles = ops.rope_angles(positions, 64, 1e5)
-    want = ops.rope(x, np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32))
-    got = ggml.rope(x, *ggml.rope_cos_sin(positions, 64, 1e5))
+    want = ops.rope(x, *cos_sin(positions, Rope(1e5), 64), halves)
+    got = ggml.rope(x, *ggml.rope_cos_sin(positions, 64, 1e5), halves)
     assert np.abs(got - want).max() < 2e-4  # angles are multiplied up in float32: 400 * 31 * 2^-24
     assert np.array_equal(got[0], x[0])
 
@@ -129,7 +131,9 @@ def test_flash_attention_is_attention_with_a_float16_sum(n_tokens, n_past, rng):
     n_head, n_head_kv, size = 6, 2, 32
     q = rng.standard_normal((n_tokens, n_head, size), dtype=np.float32)
     k, v = round_f16(rng.standard_normal((2, n_head_kv, n_past + n_tokens, size), dtype=np.float32))
-    want = ops.attention_values(ops.softmax(ops.attention_scores(round_f16(q), k, n_past)), v)
+    want = ops.attention_values(
+        ops.softmax(ops.attention_scores(round_f16(q), k, n_past, ops.Scoring(size**-0.5))), v
+    )
     got = ggml.flash_attention(q, k, v, n_past)
     assert got.shape == want.shape and got.dtype == np.float32
     assert np.abs(got - want).max() < (n_past + n_tokens) * 2**-10  # one float16 rounding a key

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 from tiny_gguf import tiny_model
 
-from pagelm.arch import ArchSpec
 from pagelm.errors import ArchError, ContextFull, GgufError, PagelmError, SourceError, TokenizerError
 from pagelm.host.oracle import Oracle, model
-from pagelm.host.oracle.model import labels
 
 IDS = [5, 270, 9, 44, 120, 7, 7, 300, 31, 2]
 LLAMA_CPP = json.loads((Path(__file__).parent / "llama_cpp.json").read_text(encoding="utf-8"))["cases"]
+LLAMA_LABELS = (
+    "attn_norm attn_q attn_k attn_v rope_q rope_k kv_store attn_scores attn_softmax attn_values attn_output "
+    "attn_residual ffn_norm ffn_gate ffn_up swiglu ffn_down ffn_residual"
+).split()
 MIXED = {"token_embd": "Q8_0", "ffn_down": "Q4_0", "attn_v": "F16", "ffn_up": "F32", "": "Q4_1"}
 
 
@@ -29,7 +31,7 @@ def path(request, tmp_path_factory):
     return path
 
 
-def float64_pass(path, ids):
+def float64_pass(path, ids, window=None):
     """Logits of every row by the textbook, in float64, on what the `gguf` package reads."""
     reader = gguf.GGUFReader(path)
     w = {}
@@ -63,9 +65,10 @@ def float64_pass(path, ids):
         for t in range(n):
             for head in range(n_head):
                 kv = head * n_head_kv // n_head
-                s = k[: t + 1, kv] @ q[t, head] / np.sqrt(size)
+                seen = slice(max(0, t + 1 - window) if window else 0, t + 1)
+                s = k[seen, kv] @ q[t, head] / np.sqrt(size)
                 p = np.exp(s - s.max())
-                out[t, head] = p @ v[: t + 1, kv] / p.sum()
+                out[t, head] = p @ v[seen, kv] / p.sum()
         x = x + out.reshape(n, -1) @ w[b + "attn_output.weight"].T
         h = norm(x, w[b + "ffn_norm.weight"])
         gate, up = h @ w[b + "ffn_gate.weight"].T, h @ w[b + "ffn_up.weight"].T
@@ -78,6 +81,16 @@ def test_logits_equal_a_float64_pass(path):
     got = Oracle(path).forward_all(IDS)
     assert got.dtype == np.float32 and got.shape == want.shape == (len(IDS), 320)
     assert np.abs(got - want).max() < 2e-6 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("window", [1, 3, 9])
+def test_windows_equal_a_float64_pass(window, tmp_path):
+    path = tmp_path / "tiny.gguf"
+    tiny_model(path, metadata={"llama.attention.sliding_window": window})
+    want, whole = float64_pass(path, IDS, window), float64_pass(path, IDS)
+    oracle = Oracle(path)
+    got = np.concatenate([oracle.forward_all(IDS[:7]), oracle.forward_all(IDS[7:])])
+    assert np.abs(got - want).max() < 2e-6 * np.abs(want).max() < np.abs(whole - want).max()
 
 
 def test_exact_mode_is_near_it_and_not_equal(path):
@@ -168,9 +181,12 @@ def test_trace_holds_every_label_in_order(path, exact):
     oracle, trace = Oracle(path, exact), {}
     oracle.forward(IDS[:6])
     logits = oracle.forward(IDS[6:], trace=trace)
-    assert sorted(trace) == sorted(oracle.labels()) and len(oracle.labels()) == 2 * 18 + 4
-    assert oracle.labels()[:3] == ["embed", "blk.0.attn_norm", "blk.0.attn_q"]
-    assert oracle.labels() == labels(2)
+    assert list(trace) == oracle.labels()
+    assert oracle.labels() == [
+        "embed",
+        *(f"blk.{i}.{op}" for i in range(2) for op in LLAMA_LABELS),
+        *("output_norm", "output", "argmax"),
+    ]
     hp = oracle.hparams
     sizes = dict(embed=hp.n_embd, attn_q=hp.n_embd_q, attn_k=hp.n_embd_kv, rope_k=hp.n_embd_kv)
     sizes |= dict(kv_store=2 * hp.n_embd_kv, swiglu=hp.n_ff, ffn_down=hp.n_embd, output=hp.n_vocab, argmax=1)
@@ -234,7 +250,7 @@ def test_wrong_ids_are_refused(path):
     assert oracle.position == 0
 
 
-def test_files_that_cannot_be_computed_are_refused(tmp_path, monkeypatch):
+def test_files_that_cannot_be_computed_are_refused(tmp_path):
     with pytest.raises(SourceError):
         Oracle(tmp_path / "none.gguf")
     (tmp_path / "bad.gguf").write_bytes(b"GGUF" + b"\0" * 40)
@@ -243,11 +259,6 @@ def test_files_that_cannot_be_computed_are_refused(tmp_path, monkeypatch):
     tiny_model(tmp_path / "other.gguf", arch="mamba")
     with pytest.raises(ArchError, match="mamba"):
         Oracle(tmp_path / "other.gguf")
-    tiny_model(tmp_path / "fine.gguf")
-    Oracle(tmp_path / "fine.gguf")
-    monkeypatch.setattr("pagelm.hparams.spec_for", lambda name: ArchSpec(name, rope="neox"))
-    with pytest.raises(ArchError, match="rope of kind 'neox'"):
-        Oracle(tmp_path / "fine.gguf")
 
 
 def test_opens_inside_a_running_event_loop(path):

@@ -34,19 +34,36 @@ def test_rms_norm_by_hand():
     )
 
 
-def test_rope_turns_adjacent_pairs(rng):
+@pytest.mark.parametrize("n", [2, 63, 64, 576])
+@pytest.mark.parametrize("biased", [False, True])
+def test_layer_norm(n, biased, rng):
+    x, w = spiky(rng, (5, n)) + 50, rng.standard_normal(n, dtype=np.float32)
+    x[2] = 7
+    bias = rng.standard_normal(n, dtype=np.float32) if biased else None
+    exact = x.astype(np.float64)
+    want = (exact - exact.mean(axis=1, keepdims=True)) / np.sqrt(exact.var(axis=1, keepdims=True) + 1e-5) * w
+    got = ops.layer_norm(x, w, bias, 1e-5)
+    assert rel(got, want if bias is None else want + bias) < 3e-7
+    assert np.array_equal(got[2], np.zeros(n) if bias is None else bias)
+
+
+def test_layer_norm_by_hand():
+    got = ops.layer_norm(np.float32([[1, 5]]), np.float32([1, 3]), np.float32([10, 20]), 0.0)
+    assert got.tolist() == [[9, 23]]  # mean 3, deviation 2
+
+
+@pytest.mark.parametrize("n_rot", [8, 6, 2])
+@pytest.mark.parametrize("halves", [False, True])
+def test_rope_turns_pairs_and_leaves_the_rest(halves, n_rot, rng):
     x = rng.standard_normal((4, 3, 8), dtype=np.float32)
-    positions = np.array([0, 1, 7, 8000])
-    angles = ops.rope_angles(positions, 8, 10000.0)
-    assert angles.shape == (4, 4) and angles.dtype == np.float64
-    got = ops.rope(x, np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32))
-    for t, position in enumerate(positions):
-        for i in range(4):
-            turn = np.exp(1j * position * 10000.0 ** (-2 * i / 8))
-            want = (x[t, :, 2 * i].astype(complex) + 1j * x[t, :, 2 * i + 1]) * turn
-            assert np.allclose(got[t, :, 2 * i], want.real, atol=1e-6)
-            assert np.allclose(got[t, :, 2 * i + 1], want.imag, atol=1e-6)
-    assert np.array_equal(got[0], x[0])  # position 0 turns nothing
+    angles = rng.uniform(-3, 3, (4, n_rot // 2))
+    got = ops.rope(x, np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32), halves)
+    for i in range(n_rot // 2):
+        a, b = (i, i + n_rot // 2) if halves else (2 * i, 2 * i + 1)
+        want = (x[..., a].astype(complex) + 1j * x[..., b]) * np.exp(1j * angles[:, i, None])
+        assert np.allclose(got[..., a], want.real, atol=1e-6)
+        assert np.allclose(got[..., b], want.imag, atol=1e-6)
+    assert np.array_equal(got[..., n_rot:], x[..., n_rot:])
 
 
 def test_softmax():
@@ -67,7 +84,7 @@ def test_attention_is_causal_and_grouped(n_head, n_head_kv, n_tokens, n_past, rn
     size = 16
     q = rng.standard_normal((n_tokens, n_head, size), dtype=np.float32)
     k, v = rng.standard_normal((2, n_head_kv, n_past + n_tokens, size), dtype=np.float32)
-    scores = ops.attention_scores(q, k, n_past)
+    scores = ops.attention_scores(q, k, n_past, ops.Scoring(size**-0.5))
     got = ops.attention_values(ops.softmax(scores), v)
     for t in range(n_tokens):
         for h in range(n_head):
@@ -79,6 +96,48 @@ def test_attention_is_causal_and_grouped(n_head, n_head_kv, n_tokens, n_past, rn
             p = np.exp(s - s.max())
             want = p @ values / p.sum()
             assert np.allclose(got[t, h * size : (h + 1) * size], want, atol=1e-5)
+
+
+@pytest.mark.parametrize("window", [1, 3, 4, 100])
+@pytest.mark.parametrize(("n_tokens", "n_past"), [(1, 0), (1, 6), (5, 0), (5, 6)])
+def test_attention_sees_the_last_keys_of_its_window(n_tokens, n_past, window, rng):
+    q = rng.standard_normal((n_tokens, 2, 4), dtype=np.float32)
+    k = rng.standard_normal((1, n_past + n_tokens, 4), dtype=np.float32)
+    whole = ops.attention_scores(q, k, n_past, ops.Scoring(0.5))
+    got = ops.attention_scores(q, k, n_past, ops.Scoring(0.5, window=window))
+    for t in range(n_tokens):
+        first = max(0, n_past + t - (window - 1))
+        assert (got[:, t, :first] == -np.inf).all()
+        assert np.array_equal(got[:, t, first:], whole[:, t, first:])
+
+
+def test_scores_are_scaled_then_capped():
+    q, k = np.float32([[[3.0]]]), np.float32([[[2.0]]])
+    assert ops.attention_scores(q, k, 0, ops.Scoring(0.5)).item() == 3
+    want = 4 * np.tanh(3 / 4)
+    assert ops.attention_scores(q, k, 0, ops.Scoring(0.5, cap=4.0)).item() == pytest.approx(want, rel=1e-6)
+
+
+def test_capped():
+    x = np.float32([-1e30, -5, 0, 5, 1e30])
+    assert ops.capped(x, 0.0) is x
+    want = 30 * np.tanh(x.astype(np.float64) / 30)
+    assert ops.capped(x, 30.0) == pytest.approx(want, rel=1e-6)
+
+
+def test_gelu_is_the_tanh_form(rng):
+    x = spiky(rng, (3, 96))
+    exact = x.astype(np.float64)
+    want = 0.5 * exact * (1 + np.tanh(np.sqrt(2 / np.pi) * (exact + 0.044715 * exact**3)))
+    assert rel(ops.gelu(x), want) < 3e-7
+    up = rng.standard_normal((3, 96), dtype=np.float32)
+    assert rel(ops.geglu(x, up), want * up) < 3e-7
+
+
+def test_gelu_by_hand():
+    # Of 1: 0.8412 by this form; the one by the error function would be 0.8413.
+    got = ops.gelu(np.float32([-1e30, -20, 0, 1, 20, 1e30]))
+    assert got == pytest.approx(np.array([0, 0, 0, 0.8411920, 20, 1e30]), rel=1e-6)
 
 
 def test_swiglu(rng):

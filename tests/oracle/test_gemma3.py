@@ -1,0 +1,40 @@
+"""A real model of another architecture, with K-quants: Gemma 3 270M against an independent float32 pass."""
+
+from pathlib import Path
+
+import pytest
+
+from pagelm.host.oracle import Oracle
+from pagelm.host.reference import first_difference, load_reference, score_case, total
+
+pytestmark = pytest.mark.gemma3
+DATA = Path(__file__).parents[2] / "e2e" / "data"
+F32 = load_reference(DATA / "gemma3-f32.json")
+LLAMA_CPP = load_reference(DATA / "gemma3.json")
+
+
+@pytest.fixture(scope="module")
+def f32(gemma3_path):
+    return Oracle(gemma3_path, n_ctx=128)
+
+
+def forced(oracle, case):
+    """Logits of each step when the reference's tokens are fed."""
+    oracle.reset()
+    return oracle.forward_all([*case.ids, *case.next_ids[:-1]], first=len(case.ids) - 1)
+
+
+@pytest.mark.parametrize("case", F32.cases, ids=lambda case: case.name)
+def test_greedy_ids_equal_the_reference(f32, case):
+    f32.reset()
+    ids, feed = [], list(case.ids)
+    for _ in case.next_ids:
+        feed = [int(f32.forward(feed).argmax())]
+        ids += feed
+    assert first_difference(case, ids) is None
+
+
+def test_rule_of_the_float32_file_is_met(f32):
+    report = total(F32, [score_case(case, forced(f32, case)) for case in F32.cases])
+    assert report["ok"] and report["agree"] == report["steps"] == 480
+    assert report["max_logprob_diff"] < 5e-5  # the file has five decimals
