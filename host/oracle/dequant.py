@@ -153,7 +153,7 @@ def q5_0_parts(raw: Raw) -> tuple[F32, F32]:
 
 
 def q4_k_parts(raw: Raw) -> tuple[F32, F32, F32, F32, F32]:
-    """d and dmin (n_blocks, 1), scales and minima (n_blocks, 8), q (n_blocks, 256) of Q4_K blocks, float32."""
+    """d, dmin (n_blocks, 1), scales, minima (n_blocks, 8), q (n_blocks, 256) of Q4_K blocks, as float32."""
     blocks = raw.reshape(-1, 144)
     scales, minima = (part.astype(np.float32) for part in _six_bits(blocks))
     return _halves(blocks[:, :2]), _halves(blocks[:, 2:4]), scales, minima, _groups(blocks[:, 16:], 32, 4)

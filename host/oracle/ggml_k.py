@@ -87,7 +87,7 @@ class Q4K:
 class Q6K:
     """A matrix of n_rows: d (n_blocks, n_rows), whole numbers by lane (n_blocks, 8, 34, n_rows).
 
-    A lane has four of every 32 elements, scale * q, then what takes 32 off q: -32 * scale of two groups of 16.
+    A lane has four of every 32 elements, scale * q, then -32 * scale of two groups of 16: it takes 32 off q.
     """
 
     d: F32
