@@ -8,6 +8,7 @@ operation for people; one that does several has the label of the last.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from .adapt import MAX_PAIRS, Choice
 from .hparams import HParams
@@ -173,21 +174,31 @@ def plain_product(matrix: Matrix, choice: Choice) -> Op:
     return next(_matmul((matrix,), matrix.sections[0].tensor, "x", "y", choice, 1))
 
 
-def fused(hp: HParams, matrices: Matrices, *, n_ctx: int, choice: Choice, prompt: bool) -> list[Op]:
+def fused(
+    hp: HParams, matrices: Matrices, *, n_ctx: int, choice: Choice, prompt: bool, cache_type: str = "f32"
+) -> list[Op]:
     """The pass in few dispatches, up to six a layer: over a piece of a prompt, or over one token (decode)."""
-    return list(_fused(hp, matrices, n_ctx, choice, choice.tokens if prompt else 1))
+    return list(_fused(hp, matrices, n_ctx, choice, choice.tokens if prompt else 1, cache_type))
 
 
-def verifying(hp: HParams, matrices: Matrices, *, n_ctx: int, choice: Choice) -> list[Op]:
+def verifying(
+    hp: HParams, matrices: Matrices, *, n_ctx: int, choice: Choice, cache_type: str = "f32"
+) -> list[Op]:
     """The same over a token and up to GUESS_TILE - 1 guesses of what follows it, each with its logits.
 
     `accept` keeps those that are right. What is computed of a token does not depend on how many there are.
     """
-    return list(_fused(hp, matrices, n_ctx, choice, GUESS_TILE, verify=True))
+    return list(_fused(hp, matrices, n_ctx, choice, GUESS_TILE, cache_type, verify=True))
 
 
 def _fused(
-    hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: int, verify: bool = False
+    hp: HParams,
+    matrices: Matrices,
+    n_ctx: int,
+    choice: Choice,
+    tokens: int,
+    cache_type: str,
+    verify: bool = False,
 ) -> Iterator[Op]:
     share = choice.share
     sharers = 4 if share == "quad" else 1
@@ -205,6 +216,7 @@ def _fused(
         for g in range(1, n_group + 1)
         if n_group % g == 0 and (g == 1 or g * queries * vectors <= MAX_VECTORS)
     )
+    attention_tile = (("G", heads), ("T", queries), ("D", vectors))
     stretches = {
         "N_HEAD": hp.n_head,
         "N_EMBD_HEAD": hp.n_embd_head,
@@ -228,9 +240,10 @@ def _fused(
         for matrix in matrices[group]:
             for slab in matrix.slabs:
                 rows = {"N_ROWS": slab.n_rows, "ROW0": matrix.row0 + slab.row0}
+                variant = _rows(kernel, matrix, choice, pairs, t)
                 yield Op(
                     label,
-                    _rows(kernel, matrix, choice, pairs, t),
+                    replace(variant, cache=cache_type) if kernel == "qkv" else variant,
                     (slab.name, slab.scales, *buffers),
                     {**_shape(matrix), **rows, **overrides},
                     invocations=_invocations(slab.n_rows, pairs),
@@ -263,7 +276,7 @@ def _fused(
         )
         yield Op(
             blk + ("attn_values" if n_split == 1 else "attn_stretches"),
-            Variant("attention", share=share, tile=(("G", heads), ("T", queries), ("D", vectors))),
+            Variant("attention", share=share, tile=attention_tile, cache=cache_type),
             ("q", k_cache, v_cache, "state", "stretch_sums", "att" if n_split == 1 else "stretches"),
             {
                 **stretches,
@@ -307,12 +320,12 @@ def _fused(
     yield _accept(n_parts) if verify else _argmax(n_parts)
 
 
-def baseline(hp: HParams, matrices: Matrices, *, n_ctx: int) -> list[Op]:
+def baseline(hp: HParams, matrices: Matrices, *, n_ctx: int, cache_type: str = "f32") -> list[Op]:
     """The pass over a piece of a prompt up to the last norm, an operation a dispatch, for looking inside."""
-    return list(_baseline(hp, matrices, n_ctx))
+    return list(_baseline(hp, matrices, n_ctx, cache_type))
 
 
-def _baseline(hp: HParams, matrices: Matrices, n_ctx: int) -> Iterator[Op]:
+def _baseline(hp: HParams, matrices: Matrices, n_ctx: int, cache_type: str) -> Iterator[Op]:
     heads = {"N_HEAD": hp.n_head, "N_GROUP": hp.n_head // hp.n_head_kv, "N_EMBD_HEAD": hp.n_embd_head}
     cache = {"N_EMBD_KV": hp.n_embd_kv, "N_CTX": n_ctx}
 
@@ -338,14 +351,14 @@ def _baseline(hp: HParams, matrices: Matrices, n_ctx: int) -> Iterator[Op]:
         yield rope(blk + "rope_k", "k", hp.n_head_kv)
         yield Op(
             blk + "kv_store",
-            Variant("kv_store"),
+            Variant("kv_store", cache=cache_type),
             ("k", "v", "state", k_cache, v_cache),
             {**cache, "STRIDE": padded(hp.n_embd_kv)},
             invocations=hp.n_embd_kv,
         )
         yield Op(
             blk + "attn_scores",
-            Variant("attn_scores"),
+            Variant("attn_scores", cache=cache_type),
             ("q", k_cache, "state", "scores"),
             {**heads, **cache, "Q_STRIDE": padded(hp.n_embd_q), "SCALE": 1 / math.sqrt(hp.n_embd_head)},
             invocations=1,
@@ -362,7 +375,7 @@ def _baseline(hp: HParams, matrices: Matrices, n_ctx: int) -> Iterator[Op]:
         )
         yield Op(
             blk + "attn_values",
-            Variant("attn_values"),
+            Variant("attn_values", cache=cache_type),
             ("scores", v_cache, "state", "att"),
             {**heads, **cache, "Y_STRIDE": padded(hp.n_embd_q)},
             invocations=hp.n_embd_q // 4,

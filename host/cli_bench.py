@@ -76,7 +76,9 @@ def bench(
     if modes and rivals:
         raise click.UsageError(f"{modes[0]} measures something else instead: it does not go with {rivals[0]}")
 
-    device = {name: rest.pop(name) for name in ("model", "device", "ctx", "memory_budget", "tune")}
+    device = {
+        name: rest.pop(name) for name in ("model", "device", "ctx", "memory_budget", "cache_type", "tune")
+    }
     if profile:
         _profile(rest.pop("prompt_tokens"), rest.pop("gen"), trace, as_json, quiet, device)
         return

@@ -102,8 +102,8 @@ def test_error_below_the_tolerance_is_ok_and_above_it_is_not(tiny):
     wrong = oracle_with_wrong_weight(tiny, "output.weight", by=1e-3)
     rel = check(cpu_lm(tiny, oracle=wrong), tiny)["max_rel_logit_diff"]
     assert rel > 0
-    assert check(cpu_lm(tiny, oracle=wrong), tiny, tolerance=rel * 1.01)["ok"]
-    assert not check(cpu_lm(tiny, oracle=wrong), tiny, tolerance=rel * 0.99)["ok"]
+    assert check(cpu_lm(tiny, oracle=wrong), tiny, rule=checks.Rule("f32", rel * 1.01))["ok"]
+    assert not check(cpu_lm(tiny, oracle=wrong), tiny, rule=checks.Rule("f32", rel * 0.99))["ok"]
 
 
 def test_other_ids_are_not_ok_however_small_the_difference(tiny):
