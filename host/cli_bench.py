@@ -96,7 +96,8 @@ def bench(
     async def main() -> dict[str, Any]:
         path = located(device["model"], quiet) if specs else ""
         async with opened(quiet=quiet, **device) as lm:
-            return await benchmark.bench(lm, peers=specs, path=path, contexts=lengths, turns=turns, **rest)
+            how = {"contexts": lengths, "cache_type": device["cache_type"], "turns": turns}
+            return await benchmark.bench(lm, peers=specs, path=path, **how, **rest)
 
     report = run_async(main())
     print_json(report) if as_json else print_text(benchmark.as_text(report))

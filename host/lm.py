@@ -122,7 +122,7 @@ async def open_lm(
         options |= {"tune": tune, "cache_type": cache_type}
     elif cache_type != "f32":
         raise PagelmError(
-            f"cache_type is {cache_type!r}, but the device cpu is the oracle, which has f32 (with --exact f16);"
+            f"cache_type is {cache_type!r}, but the device cpu, the oracle, has f32 (f16 with --exact);"
             " leave --cache-type out, or choose another device"
         )
     with needing(package, extra, f"--device {device}"):

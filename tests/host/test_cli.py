@@ -40,8 +40,9 @@ def test_run_defaults_to_the_browser_and_hands_the_options_on(fake):
 
 @pytest.mark.parametrize("command", [("run", "--prompt", "hi"), ("bench", "--gen", "2", "--rounds", "1")])
 def test_the_cache_type_is_handed_on(fake, command):
-    assert invoke(*command, fake.model, "--cache-type", "f16").exit_code == 0
-    assert fake.opened_with[0][2]["cache_type"] == "f16"
+    result = invoke(*command, fake.model, "--cache-type", "f16")
+    assert result.exit_code == 0 and fake.opened_with[0][2]["cache_type"] == "f16"
+    assert ("native (fake, none), f16 cache\n" in result.stdout) == (command[0] == "bench")
 
 
 def test_inspect_plans_the_cache_asked_for(tiny):
