@@ -17,6 +17,7 @@ from .engine import Model
 from .errors import PagelmError
 from .generation import Generation
 from .kernels import shaders
+from .kv_cache import check_cache_type
 from .loading import load_model
 from .metrics import Progress
 from .prompt import is_integer
@@ -32,6 +33,7 @@ async def load(
     gpu: Gpu | None = None,
     n_ctx: int | None = None,
     memory_budget: int | None = None,
+    cache_type: str = "f32",
     tune: str = "cached",
     on_progress: Callable[[Progress], None] | None = None,
     cancel: Cancel | None = None,
@@ -43,6 +45,8 @@ async def load(
     `n_ctx`: tokens of context; by default the model's own, at most 2048.
     `memory_budget`: bytes of GPU memory the model may take; refused before the first upload if it needs more.
     A `gpu` that is given has its own.
+    `cache_type`: how keys and values are kept: "f32", or "f16", in half the memory and to three digits, on
+    adapters that have the feature shader-f16.
     `tune`: how kernels are chosen: "cached" measures what runs fastest here, for about a second at most, the
     first time that such a model meets this adapter; "force" measures again; "off" goes by the adapter's name.
     `Model.tuning` says what was chosen and why.
@@ -59,13 +63,20 @@ async def load(
             raise PagelmError(
                 "memory_budget and gpu exclude each other: give the budget to the device's open()"
             )
+    check_cache_type(cache_type)
     tuner = Tuner(tune, open_store(), version=__version__)
     opened = await open_source(source)
     try:
         device = gpu if gpu is not None else await open_gpu(memory_budget=memory_budget)
         try:
             model = await load_model(
-                device, opened, n_ctx=n_ctx, on_progress=on_progress, cancel=cancel, tuner=tuner
+                device,
+                opened,
+                n_ctx=n_ctx,
+                cache_type=cache_type,
+                on_progress=on_progress,
+                cancel=cancel,
+                tuner=tuner,
             )
             model.owns_gpu = gpu is None
             return model

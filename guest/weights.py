@@ -300,8 +300,8 @@ def reads_of(
 class MemoryPlan:
     """Bytes of GPU memory a loaded model takes, known before the first upload.
 
-    `scales` is how they are kept, "f16" or "f32"; `weights_f16_scales` and `weights_f32_scales` say what the
-    weights take with either.
+    `cache_type` is how keys and values are kept, `scales` how scales are: "f16" or "f32".
+    `weights_f16_scales` and `weights_f32_scales` say what the weights take with either.
     """
 
     weights: int
@@ -316,6 +316,7 @@ class MemoryPlan:
     n_ctx: int
     n_batch: int
     slabs: int
+    cache_type: str
     scales: str
     weights_f16_scales: int
     weights_f32_scales: int
@@ -331,6 +332,7 @@ def plan_memory(
     n_ctx: int,
     n_batch: int,
     slabs: int,
+    cache_type: str,
     scales: str,
     n_scales: int,
 ) -> MemoryPlan:
@@ -375,6 +377,7 @@ def plan_memory(
         n_ctx=n_ctx,
         n_batch=n_batch,
         slabs=slabs,
+        cache_type=cache_type,
         scales=scales,
         **{
             f"weights_{kept}_scales": groups["weights"] + n_scales * (n - SCALE_BYTES[scales])

@@ -32,7 +32,12 @@ async def read_header(model: str) -> Gguf:
 
 
 async def inspect(
-    model: str, *, n_ctx: int | None = None, memory_budget: int | None = None, full: bool = False
+    model: str,
+    *,
+    n_ctx: int | None = None,
+    memory_budget: int | None = None,
+    cache_type: str = "f32",
+    full: bool = False,
 ) -> dict[str, Any]:
     """metadata (arrays shortened unless `full`), tensors, and plan for WebGPU's guaranteed minimum limits.
 
@@ -61,7 +66,7 @@ async def inspect(
             key: value if full else _shortened(value) for key, value in _plain(gguf.metadata).items()
         },
         "tensors": tensors,
-        "plan": _plan(gguf, n_ctx, memory_budget),
+        "plan": _plan(gguf, n_ctx, memory_budget, cache_type),
     }
 
 
@@ -77,11 +82,11 @@ def _shortened(value: Any) -> Any:
     return {"length": len(value), "first": list(islice(value, SHOWN))}
 
 
-def _plan(gguf: Gguf, n_ctx: int | None, memory_budget: int | None) -> dict[str, Any]:
+def _plan(gguf: Gguf, n_ctx: int | None, memory_budget: int | None, cache_type: str) -> dict[str, Any]:
     limits = Limits(memory_budget=memory_budget)
     try:
         hp = hparams_from(gguf)
-        *_, plan = layout_of(hp, gguf, limits, context_of(hp, n_ctx))
+        *_, plan = layout_of(hp, gguf, limits, context_of(hp, n_ctx), cache_type=cache_type)
     except PagelmError as e:
         return {"error": f"{type(e).__name__}: {e}"}
     return dict(plan.as_dict())

@@ -18,7 +18,7 @@ HOST = ROOT / "host"
 # guest module or package -> the guest modules it may import; `errors` and its own package are free for all.
 EDGES: dict[str, set[str]] = {
     "": {"cancel", "device", "device.default", "engine", "generation", "kernels", "loading", "metrics"}
-    | {"prompt", "tune"},
+    | {"kv_cache", "prompt", "tune"},
     "loading": {
         "activations",
         "adapt",
@@ -73,7 +73,7 @@ EDGES: dict[str, set[str]] = {
     "adapt": {"device", "kernels"},
     "repack": {"device", "kernels", "weights"},
     "weights": {"device", "gguf", "hparams", "quants"},
-    "kv_cache": {"hparams"},
+    "kv_cache": {"device", "hparams"},
     "kernels": {"device", "quants"},
     "hparams": {"arch", "gguf", "quants", "string_array"},
     "gguf": {"cursor", "device", "quants", "string_array"},

@@ -5,12 +5,23 @@ from importlib.resources import files
 
 import pytest
 
-from pagelm.kernels import ROWS, SCALES, SHARES, Variant, _parts, _uses, kernel_names, shaders, variants
+from pagelm.kernels import (
+    CACHES,
+    ROWS,
+    SCALES,
+    SHARES,
+    Variant,
+    _parts,
+    _uses,
+    kernel_names,
+    shaders,
+    variants,
+)
 from pagelm.quants import QUANTS, SUPPORTED
 
 SHADERS = files("pagelm.shaders")
 FIELDS = ("shapes", "grid", "tile", "uses", "error", "source")
-FOLDERS = ("keep", "lib", "load", "quant", "repack", "rows", "scale", "share")
+FOLDERS = ("cache", "keep", "lib", "load", "quant", "repack", "rows", "scale", "share")
 PARTS = sorted(f"{folder}/{entry.name}" for folder in FOLDERS for entry in SHADERS.joinpath(folder).iterdir())
 KERNELS = [f"{name}.wgsl" for name in kernel_names()]
 BINDING = re.compile(
@@ -77,9 +88,9 @@ def test_kernel_keeps_the_baseline_rules(path):
 
 
 @pytest.mark.parametrize("path", [*KERNELS, *PARTS])
-def test_only_the_quad_parts_need_a_feature(path):
+def test_only_the_quad_parts_and_the_f16_cache_need_a_feature(path):
     needs = re.search(r"^enable |subgroup|quad[SB]", text(path), re.M)
-    assert (needs is not None) == path.endswith("/quad.wgsl")
+    assert (needs is not None) == (path.endswith("/quad.wgsl") or path == "cache/f16.wgsl")
 
 
 def test_every_part_is_used():
@@ -96,6 +107,13 @@ def test_share_and_load_parts_hand_out_the_same(share):
     ]
     assert "fn activations(at: u32, lane: u32) -> Activations {" in text(f"load/{share}.wgsl")
     assert f"share/{share}.wgsl" in text(f"load/{share}.wgsl")
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_cache_parts_hand_out_the_same(cache):
+    source = text(f"cache/{cache}.wgsl")
+    assert re.findall(r"^alias (\w+)", source, re.M) == ["Cached", "Cached4"]
+    assert "fn cached(v: f32) -> Cached {" in source
 
 
 @pytest.mark.parametrize("rows", ROWS)

@@ -65,6 +65,11 @@ class AdapterInfo:
     description: str = ""
     backend: str = ""
 
+    @property
+    def name(self) -> str:
+        """What it is called in messages."""
+        return self.device or self.description or self.architecture or self.vendor or "this"
+
 
 @dataclass(frozen=True, slots=True)
 class Binding:
@@ -123,9 +128,8 @@ class Chunk:
 def check_timed(timestamps: bool, adapter: AdapterInfo, passes: int) -> None:
     """Raises: what `Gpu.timed` raises when it cannot time this many passes on this adapter."""
     if not timestamps:
-        name = adapter.device or adapter.description or adapter.architecture or adapter.vendor or "this"
         raise DeviceError(
-            f"the adapter {name} ({adapter.backend}) has no timestamp queries (WebGPU's feature "
+            f"the adapter {adapter.name} ({adapter.backend}) has no timestamp queries (WebGPU's feature "
             "timestamp-query), without which kernels cannot be timed; choose another adapter or browser"
         )
     if passes > MAX_TIMED:
@@ -168,6 +172,7 @@ class Gpu(Protocol):
     subgroups: bool  # whether shaders may `enable subgroups`
     subgroup_size: int  # lanes of the largest subgroup; 0 where that is not told
     timestamps: bool  # whether `timed` works
+    shader_f16: bool  # whether shaders may `enable f16`
     memory_used: int  # bytes in live buffers
     buffers_created: int  # since the device was opened
 

@@ -100,6 +100,7 @@ class Service:
         file: Any = None,
         n_ctx: int | None = None,
         memory_budget: int | None = None,
+        cache_type: str = "f32",
         tune: str = "cached",
     ) -> dict[str, Any]:
         """Load from a URL, or from a File, Blob or bytes; the model before it is closed first."""
@@ -108,6 +109,7 @@ class Service:
             file if url is None else url,
             n_ctx=n_ctx,
             memory_budget=memory_budget,
+            cache_type=cache_type,
             tune=tune,
             on_progress=lambda p: call.event("progress", phase=p.phase, done=p.done, total=p.total),
             cancel=call.cancel,

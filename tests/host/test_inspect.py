@@ -44,6 +44,7 @@ def test_plan_adds_up_and_follows_the_context(tiny):
     parts = ("weights", "kv_cache", "activations", "tables", "staging")
     assert plan["total"] == sum(plan[part] for part in parts)
     assert plan["kv_cache"] == 2 * 2 * 100 * 32 * 4  # keys and values, layers, positions, n_embd_kv, f32
+    assert report_on(tiny, n_ctx=100, cache_type="f16")["plan"]["kv_cache"] == plan["kv_cache"] // 2
     assert report_on(tiny)["plan"]["n_ctx"] == 256  # the model's own
 
 
