@@ -7,7 +7,7 @@ engine, devices) is importable by module name. Standard library only: the packag
 if __name__ != "pagelm":
     raise ImportError("this folder is the package 'pagelm'; run: pip install -e .")
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import shaders as _sources  # noqa: F401  imported first: the name belongs to the function below
@@ -27,7 +27,7 @@ __all__ = ["Cancel", "Generation", "Limits", "Model", "PagelmError", "Progress",
 
 
 async def load(
-    source: str | bytes | Source | Any,
+    source: str | bytes | Source | Any | Sequence[Any],
     *,
     gpu: Gpu | None = None,
     n_ctx: int | None = None,
@@ -39,6 +39,8 @@ async def load(
     """Load a GGUF model onto the GPU.
 
     `source`: a URL or a path, the file's bytes, a `File`, `Blob` or `FileSystemFileHandle`, or any `Source`.
+    Of a split model (NAME-00001-of-00003.gguf): the URL or path of any part, beside which the others are
+    found, or a list of all parts in any order and of any of these kinds.
     `gpu`: the device to use; by default the page's WebGPU in Pyodide, wgpu-py elsewhere.
     `n_ctx`: tokens of context; by default the model's own, at most 2048.
     `memory_budget`: bytes of GPU memory the model may take; refused before the first upload if it needs more.
@@ -50,7 +52,7 @@ async def load(
 
     Raises: PagelmError subclasses that name what was found and what to do.
     """
-    from .device.default import open_gpu, open_source, open_store
+    from .device.default import open_gpu, open_sources, open_store
 
     if memory_budget is not None:
         if not is_integer(memory_budget) or memory_budget < 1:
@@ -60,7 +62,7 @@ async def load(
                 "memory_budget and gpu exclude each other: give the budget to the device's open()"
             )
     tuner = Tuner(tune, open_store(), version=__version__)
-    opened = await open_source(source)
+    opened = await open_sources(source)
     try:
         device = gpu if gpu is not None else await open_gpu(memory_budget=memory_budget)
         try:
@@ -74,4 +76,5 @@ async def load(
                 device.close()
             raise
     finally:
-        opened.close()
+        for each in opened:
+            each.close()

@@ -10,7 +10,8 @@ whose checks are mirrored; stricter where noted.
 
 import struct
 from array import array
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from .cursor import MAX_HEADER, Cursor
@@ -60,13 +61,23 @@ Value = bool | int | float | str | StringArray | array | list[bool]  # type: ign
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
     """One row of the tensor table. `shape` is outermost first (rows, columns); `offset` and `nbytes` are
-    bytes, the offset counted from the start of the data section."""
+    bytes, the offset counted from the start of the data section of its file: number `part` of the model's."""
 
     name: str
     shape: tuple[int, ...]
     quant: Quant
     offset: int
     nbytes: int
+    part: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file of a model: most models have one, split ones (see split.py) several. Bytes."""
+
+    name: str
+    data_offset: int
+    size: int
 
 
 class _Required:
@@ -80,11 +91,23 @@ T = TypeVar("T")
 class Gguf:
     """A parsed header. `tensors` is in file order; `size`, `alignment` and `data_offset` are bytes.
 
+    Of a split model `tensors` has those of all `parts`, `size` is their sum, the rest is the first part's.
+
     The typed getters raise GgufError naming the key, what was found and what is allowed. Without a
     default the key must be there.
     """
 
-    __slots__ = ("_where", "alignment", "data_offset", "metadata", "name", "size", "tensors", "version")
+    __slots__ = (
+        "_where",
+        "alignment",
+        "data_offset",
+        "metadata",
+        "name",
+        "parts",
+        "size",
+        "tensors",
+        "version",
+    )
 
     def __init__(
         self,
@@ -97,6 +120,7 @@ class Gguf:
         data_offset: int = 0,
         size: int = 0,
         where: dict[str, int] | None = None,
+        parts: tuple[Part, ...] = (),
     ) -> None:
         self.name = name
         self.version = version
@@ -105,11 +129,35 @@ class Gguf:
         self.alignment = alignment
         self.data_offset = data_offset
         self.size = size
+        self.parts = parts or (Part(name, data_offset, size),)
         self._where = {} if where is None else where  # key -> byte position of its value, for messages
 
+    @property
+    def header_bytes(self) -> int:
+        """Bytes in front of the data, in all parts together."""
+        return sum(part.data_offset for part in self.parts)
+
     def at(self, t: TensorInfo) -> int:
-        """The position of a tensor's first byte in the file."""
-        return self.data_offset + t.offset
+        """The position of a tensor's first byte in its file, which is part `t.part`."""
+        return self.parts[t.part].data_offset + t.offset
+
+    def joined(self, others: Sequence["Gguf"]) -> "Gguf":
+        """The header of a split model, this one being the first part's and `others` those that follow it."""
+        tensors = dict(self.tensors)
+        for part, other in enumerate(others, 1):
+            tensors |= {name: replace(t, part=part) for name, t in other.tensors.items()}
+        parts = (*self.parts, *(part for other in others for part in other.parts))
+        return Gguf(
+            name=self.name,
+            version=self.version,
+            metadata=self.metadata,
+            tensors=tensors,
+            alignment=self.alignment,
+            data_offset=self.data_offset,
+            size=sum(part.size for part in parts),
+            where=self._where,
+            parts=parts,
+        )
 
     def error(self, key: str, allowed: str) -> GgufError:
         """A GgufError for `key`: what it holds, where, and what is allowed instead."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from pagelm.errors import ContextFull, DeviceError, NumericError, PagelmError, SourceError
-from pagelm.gguf import read_gguf
 from pagelm.host.lm import F32, Emit, OnProgress
 from pagelm.host.models import is_url
 from pagelm.host.oracle import Oracle, ops
@@ -18,6 +17,7 @@ from pagelm.loading import context_of
 from pagelm.metrics import Progress, Stats, Timing
 from pagelm.prompt import prompt_ids
 from pagelm.sources import FileSource, HttpSource
+from pagelm.split import opened_parts, part_names
 from pagelm.tokenizer import Tokenizer, tokenizer_from
 
 
@@ -177,27 +177,35 @@ async def open_oracle(path: Path, n_ctx: int | None, exact: bool = False) -> Ora
     """The oracle for a file, with the context that loading for a GPU would give it."""
     source = FileSource(path)
     try:
-        hp = hparams_from(await read_gguf(source))
+        async with opened_parts(source) as (gguf, _):
+            hp = hparams_from(gguf)
     finally:
         source.close()
     return Oracle(path, exact=exact, n_ctx=context_of(hp, n_ctx))
 
 
 async def local_file(model: str, stack: contextlib.ExitStack, on_progress: OnProgress | None = None) -> Path:
-    """`model` as a file of this machine; a URL is copied to a temporary file that goes with `stack`."""
+    """`model` as a file of this machine; a URL is copied to a temporary file that goes with `stack`.
+
+    Of a split model all parts are copied, and the first is given.
+    """
     if not is_url(model):
         return Path(model)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pagelm-")))
-    path = folder / "model.gguf"
-    source = await HttpSource.open(model)
+    given = await HttpSource.open(model)
     try:
-        with path.open("wb") as out:
-            while (at := out.tell()) < source.size:
-                out.write(await source.read(at, min(1 << 20, source.size - at)))
-                if on_progress:
-                    on_progress(Progress("weights", out.tell(), source.size))
+        async with opened_parts(given) as (gguf, sources):
+            paths = [folder / name for name in part_names(f"model-00001-of-{len(sources):05}.gguf")]
+            done = 0
+            for source, path in zip(sources, paths, strict=True):
+                with path.open("wb") as out:
+                    while (at := out.tell()) < source.size:
+                        out.write(await source.read(at, min(1 << 20, source.size - at)))
+                        if on_progress:
+                            on_progress(Progress("weights", done + out.tell(), gguf.size))
+                done += source.size
     except OSError as e:
         raise SourceError(f"{model}: cannot be kept in {folder}: {e.strerror or e}") from e
     finally:
-        source.close()
-    return path
+        given.close()
+    return paths[0]

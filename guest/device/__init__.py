@@ -7,7 +7,7 @@ Buffers, pipelines, bindings and recordings are opaque to the guest.
 
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ..errors import DeviceError, LimitError
 
@@ -147,6 +147,15 @@ class Source(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class NamedSource(Source, Protocol):
+    """A source whose name, a path or a URL, opens it: so the other parts of a split model are found."""
+
+    async def another(self, name: str) -> Source:
+        """The file of this name, opened as this one was. Raises SourceError."""
+        ...
 
 
 class Store(Protocol):

@@ -38,6 +38,9 @@ class UrlSource(_ReaderSource):
         """Ask for the size. Raises SourceError: no server, no CORS permission, no such file, no Range."""
         return cls(await _opened(script("streams.js").openUrl(url)))
 
+    async def another(self, name: str) -> "UrlSource":
+        return await UrlSource.open(name)
+
 
 class BlobSource(_ReaderSource):
     """A JavaScript File or Blob, such as a file picker gives."""

@@ -1,4 +1,4 @@
-"""The oracle's view of a GGUF file: hyper-parameters, raw tensor bytes, float32 tensors decoded once.
+"""The oracle's view of a GGUF model: hyper-parameters, raw tensor bytes, float32 tensors decoded once.
 
 Header and checks are the guest's own (`pagelm.gguf`, `pagelm.hparams`); the numbers are decoded here.
 """
@@ -11,34 +11,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pagelm.device import Source
-from pagelm.gguf import Gguf, read_gguf
+from pagelm.gguf import Gguf
 from pagelm.host.oracle.dequant import DEQUANT
 from pagelm.host.oracle.half import F32
 from pagelm.hparams import expected_tensors, hparams_from
 from pagelm.sources import FileSource
+from pagelm.split import opened_parts
 
 T = TypeVar("T")
 
 
 class Weights:
-    """Tensors of one file by name. Bytes are mapped, not read; `tensor` decodes on first use and keeps it.
+    """A model's tensors by name. Bytes are mapped, not read; `tensor` decodes on first use and keeps it.
 
-    Instead of a path there may be a source whose reads need no waiting.
+    The path of any part of a split model stands for all of it, if the others lie beside it. Instead of a path
+    there may be a source whose reads need no waiting, or several: the parts of a split model.
     Raises: SourceError, GgufError, ArchError, as loading for a GPU does.
     """
 
-    def __init__(self, model: str | os.PathLike[str] | Source) -> None:
-        self._file: NDArray[np.uint8] | None = None
+    def __init__(self, model: str | os.PathLike[str] | Source | Sequence[Source]) -> None:
+        self._files: list[NDArray[np.uint8]] = []
+        self._sources: list[Source] = []
         if isinstance(model, str | os.PathLike):
-            self._source: Source = FileSource(model)
+            source = FileSource(model)
             try:
-                self.gguf: Gguf = _finish(read_gguf(self._source))
+                self.gguf, _ = _finish(_read(source))
             finally:
-                self._source.close()
-            self._file = np.memmap(model, np.uint8, mode="r")
+                source.close()
+            self._files = [np.memmap(part.name, np.uint8, mode="r") for part in self.gguf.parts]
         else:
-            self._source = model
-            self.gguf = _finish(read_gguf(model))
+            self.gguf, self._sources = _finish(_read(model))
         self.hparams = hparams_from(self.gguf)
         self.shapes = expected_tensors(self.hparams, self.gguf)
         self._decoded: dict[str, F32] = {}
@@ -54,9 +56,9 @@ class Weights:
         """The tensor's bytes, as one flat array."""
         info = self.gguf.tensors[name]
         at = self.gguf.at(info)
-        if self._file is None:
-            return np.frombuffer(_finish(self._source.read(at, info.nbytes)), np.uint8)
-        return np.asarray(self._file[at : at + info.nbytes])
+        if self._files:
+            return np.asarray(self._files[info.part][at : at + info.nbytes])
+        return np.frombuffer(_finish(self._sources[info.part].read(at, info.nbytes)), np.uint8)
 
     def rows(self, name: str, ids: Sequence[int]) -> F32:
         """Some rows of a matrix in float32 (len(ids), columns), without decoding the others."""
@@ -71,6 +73,11 @@ class Weights:
         if name not in self._decoded:
             self._decoded[name] = DEQUANT[self.quant(name)](self.raw(name)).reshape(self.shapes[name])
         return self._decoded[name]
+
+
+async def _read(model: Source | Sequence[Source]) -> tuple[Gguf, list[Source]]:
+    async with opened_parts(model) as (gguf, sources):
+        return gguf, sources
 
 
 def _finish(reading: Coroutine[Any, Any, T]) -> T:
