@@ -101,7 +101,7 @@ async def _another(source: Source, name: str) -> Source:
         return await source.another(name)
     except SourceError as e:
         raise SourceError(
-            f"{e}; it is needed with {source.name}, being one of the {len(part_names(name))} parts of a model: "
+            f"{e}; it is needed with {source.name}, as one of the {len(part_names(name))} parts of a model: "
             "put all of them beside each other, or give a list of all"
         ) from None
 

@@ -10,7 +10,7 @@ from pagelm.split import part_names
 
 
 async def store(url: str) -> list[Any]:
-    """Put the file at `url`, or all parts of a split model, into the private file system. Gives the handles."""
+    """Put the file at `url`, or all parts of a split model, into the private file system; their handles."""
     names = part_names(url) or [url]
     return [await _stored(name, f"pagelm-loads-{i}.gguf") for i, name in enumerate(names)]
 
