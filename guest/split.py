@@ -142,7 +142,7 @@ def _order(headers: Sequence[Gguf]) -> list[int]:
         told = ", ".join(str(no + 1) for no in missing[:8]) + (", …" if len(missing) > 8 else "")
         have = ", ".join(f"{headers[i].name} is part {no + 1}" for no, i in sorted(at.items())[:8])
         raise SplitError(
-            f"{first.name}: of {_count(first)} parts (split.count) part {told} is missing; given: {have}",
+            f"{headers[at[min(at)]].name}: of {_count(first)} parts (split.count) part {told} is missing; given: {have}",
             field="metadata split.no",
         )
     return [at[no] for no in range(len(headers))]
