@@ -141,8 +141,9 @@ def _order(headers: Sequence[Gguf]) -> list[int]:
     if missing:
         told = ", ".join(str(no + 1) for no in missing[:8]) + (", …" if len(missing) > 8 else "")
         have = ", ".join(f"{headers[i].name} is part {no + 1}" for no, i in sorted(at.items())[:8])
+        name = headers[at[min(at)]].name
         raise SplitError(
-            f"{headers[at[min(at)]].name}: of {_count(first)} parts (split.count) part {told} is missing; given: {have}",
+            f"{name}: of {_count(first)} parts (split.count) part {told} is missing; given: {have}",
             field="metadata split.no",
         )
     return [at[no] for no in range(len(headers))]
@@ -162,7 +163,8 @@ def _check_together(first: Gguf, header: Gguf) -> None:
         )
     for key, value in header.metadata.items():
         same = first.metadata.get(key, value)
-        if isinstance(value, str | int | float) and key not in _OWN and same != value:
+        # by text, because a NaN is not equal to itself
+        if isinstance(value, str | int | float) and key not in _OWN and repr(same) != repr(value):
             raise _differ(first, header, key)
 
 

@@ -13,7 +13,7 @@ from fake_gpu import FakeGpu
 from fake_model import TINY, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from raw_gguf import I32, STR, U16, U32
+from raw_gguf import F32, I32, STR, U16, U32
 from split_gguf import split, taken_apart, write_parts
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -158,6 +158,19 @@ def test_a_whole_model_with_the_name_of_a_part_is_read_alone(tmp_path):
     path = tmp_path / "a-00001-of-00003.gguf"
     path.write_bytes(TINY)
     assert run(read(FileSource(path)))[0] == PIECES
+
+
+def test_parts_may_repeat_the_metadata():
+    """Not what gguf-split writes, but nothing is wrong with it, nor with a NaN in it."""
+    odd = {
+        "test.nan": (F32, float("nan")),
+        "general.name": (STR, "tiny llama"),
+        "general.alignment": (U32, 32),
+    }
+    parts = split(
+        tiny_model(n_vocab=400, metadata={"test.nan": float("nan")}), [5, 5], changes={1: odd, 2: odd}
+    )
+    assert run(read(sources(parts)))[0] == PIECES
 
 
 def test_one_part_of_one_is_a_whole_model():
