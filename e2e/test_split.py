@@ -74,17 +74,16 @@ def load(browser_lm: Any, **args: Any) -> dict[str, Any]:
     return info
 
 
-def pick(browser_lm: Any, paths: list[Path], *, alone: bool = False) -> Any:
+def pick(browser_lm: Any, paths: list[Path], given: str = "[...files]") -> Any:
     """What loading files from a picker, in this order, brings: the answer, or an error's text."""
     lm, page = browser_lm, browser_lm.lm.page
     lm.loaded = None
     lm.run(page.evaluate("document.body.innerHTML = '<input type=file id=pick multiple>'"))
     lm.run(page.set_input_files("#pick", paths))
-    file = "[...files][0]" if alone else "[...files]"
     return lm.run(
         page.evaluate(f"""() => {{
           const {{ files }} = document.getElementById("pick");
-          return window.pagelm.call("load", {{file: {file}, n_ctx: 64}})
+          return window.pagelm.call("load", {{file: {given}, n_ctx: 64}})
             .then((info) => info, (error) => `${{error.name}}: ${{error.message}}`);
         }}""")
     )
@@ -119,8 +118,12 @@ def test_list_of_urls_loads_the_model(browser_lm: Any, whole: Any, folder: Folde
     assert_same(browser_lm.trace(PROMPT, 4), whole)
 
 
-def test_picked_files_in_any_order_load_the_model(browser_lm: Any, whole: Any, paths: list[Path]) -> None:
-    info = pick(browser_lm, [paths[2], paths[0], paths[3], paths[1]])
+@pytest.mark.parametrize("given", ["[...files]", "files"])
+def test_picked_files_in_any_order_load_the_model(
+    browser_lm: Any, whole: Any, paths: list[Path], given: str
+) -> None:
+    """As an array and as the picker's own FileList."""
+    info = pick(browser_lm, [paths[2], paths[0], paths[3], paths[1]], given)
     assert (info["name"], info["n_parts"]) == (paths[0].name, 4)
     assert_same(browser_lm.trace(PROMPT, 4), whole)
 
@@ -189,9 +192,9 @@ def test_a_part_that_is_missing_is_told(
     assert f"needed with {folder.url}{gone[0].name}, as one of the 4 parts" in str(e.value)
     text = pick(browser_lm, [paths[3], paths[0]])
     assert text.startswith(f"SplitError: {paths[0].name}: of 4 parts (split.count) part 2, 3 is missing")
-    text = pick(browser_lm, [paths[1]], alone=True)
+    text = pick(browser_lm, [paths[1]], "files[0]")
     assert text.startswith(f"SplitError: {paths[1].name}: it is part 2 of 4")
-    assert "give a list of all parts" in text
+    assert "give all parts together" in text
     with pytest.raises(SplitError, match="both are part 2 of 4"):
         load(browser_lm, file=[*split(tiny, CUTS), split(tiny, CUTS)[1]])
 

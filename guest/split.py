@@ -84,12 +84,12 @@ def _others(header: Gguf, source: Source) -> list[str]:
     missing = f"the other {count - 1} are missing" if count > 2 else "the other one is missing"
     found = f"{header.name}: it is part {_number(header)} of {count} (split.no, split.count); {missing}"
     if not isinstance(source, NamedSource):
-        raise SplitError(f"{found}: give a list of all parts", field="metadata split.count")
+        raise SplitError(f"{found}: give all parts together, as a list", field="metadata split.count")
     names = part_names(source.name)
     if len(names) != count or source.name not in names:
         raise SplitError(
             f"{found}, and are looked for where the name ends in -{_number(header):05}-of-{count:05}.gguf; "
-            "rename the files, or give a list of all parts",
+            "rename the files, or give all parts together, as a list",
             field="metadata split.count",
         )
     return [name for name in names if name != source.name]
@@ -102,7 +102,7 @@ async def _another(source: Source, name: str) -> Source:
     except SourceError as e:
         raise SourceError(
             f"{e}; it is needed with {source.name}, as one of the {len(part_names(name))} parts of a model: "
-            "put all of them beside each other, or give a list of all"
+            "put all of them beside each other, or give all together, as a list"
         ) from None
 
 

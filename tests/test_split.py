@@ -465,7 +465,7 @@ def test_a_part_whose_name_does_not_lead_to_the_others_says_how_it_should_be(tmp
     path = tmp_path / name
     path.write_bytes(A[0])
     with pytest.raises(
-        SplitError, match="the name ends in -00001-of-00003.gguf; rename the files, or give a"
+        SplitError, match="the name ends in -00001-of-00003.gguf; rename the files, or give all"
     ):
         run(pagelm.load(path, gpu=FakeGpu()))
 
