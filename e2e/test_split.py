@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cut_server import CutServer
 from in_worker import InWorker
 from playwright.sync_api import Page, expect
 from split_gguf import split, write_parts, write_spread
@@ -110,6 +111,16 @@ def test_url_of_any_part_loads_the_model(
     assert info["name"] == f"{folder.url}{paths[0].name}?download=true"
     weights = [e for e in events if e.get("phase") == "weights"]
     assert weights[-1]["done"] == weights[-1]["total"] and len({e["total"] for e in weights}) == 1
+    assert_same(browser_lm.trace(PROMPT, 4), whole)
+
+
+def test_connections_that_are_cut_in_any_part_are_taken_up_again(
+    browser_lm: Any, whole: Any, folder: Folder, paths: list[Path]
+) -> None:
+    app = CutServer(folder.path, 15000)
+    with serve_app(app) as server:
+        load(browser_lm, url=server.url + paths[0].name)
+    assert set(app.cuts) == {path.name for path in paths[1:]}
     assert_same(browser_lm.trace(PROMPT, 4), whole)
 
 

@@ -195,7 +195,10 @@ async def local_file(model: str, stack: contextlib.ExitStack, on_progress: OnPro
     given = await HttpSource.open(model)
     try:
         async with opened_parts(given) as (gguf, sources):
-            paths = [folder / name for name in part_names(f"model-00001-of-{len(sources):05}.gguf")]
+            names = (
+                part_names(f"model-00001-of-{len(sources):05}.gguf") if len(sources) > 1 else ["model.gguf"]
+            )
+            paths = [folder / name for name in names]
             done = 0
             for source, path in zip(sources, paths, strict=True):
                 with path.open("wb") as out:

@@ -9,18 +9,20 @@ from pathlib import Path
 import gguf as gguf_py
 import numpy as np
 import pytest
+from cut_server import CutServer
 from fake_gpu import FakeGpu
 from fake_model import TINY, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raw_gguf import F32, I32, STR, U16, U32
-from split_gguf import split, taken_apart, write_parts
+from split_gguf import split, taken_apart, write_parts, write_spread
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from tiny_gguf import tiny_model
 
 import pagelm
+import pagelm.gguf
 from pagelm.device import Limits
 from pagelm.device.default import open_sources
 from pagelm.errors import ArchError, Cancelled, GgufError, SourceError, SplitError
@@ -213,6 +215,30 @@ def test_url_of_a_part_that_is_missing_is_told(tmp_path):
         run(pagelm.load(url + paths[0].name, gpu=FakeGpu()))
     assert str(e.value).startswith(f"{url}{paths[1].name}: the server answers 404")
     assert f"it is needed with {url}{paths[0].name}, as one of the 3 parts" in str(e.value)
+
+
+def test_connections_that_are_cut_in_any_part_are_taken_up_again(tmp_path):
+    paths = write_parts(tmp_path, TINY, [0, 7])
+    app = CutServer(tmp_path, 15000)
+    with serve_app(app) as server:
+        model = run(pagelm.load(server.url + paths[0].name, gpu=FakeGpu()))
+    assert set(app.cuts) == {path.name for path in paths[1:]}
+    run(model.close())
+
+
+def test_tensors_past_4_gib_are_read_over_http(tmp_path, monkeypatch):
+    monkeypatch.setattr(pagelm.gguf, "MAX_ALIGNMENT", 1 << 28)
+    assert write_spread(tmp_path / "far.gguf", TINY, 1 << 28)[-1] >= 5 << 30
+    with served(tmp_path) as url:
+
+        async def main():
+            (source,) = await open_sources(f"{url}far.gguf")
+            try:
+                return await read(source)
+            finally:
+                source.close()
+
+        assert run(main())[0] == PIECES
 
 
 # ---- loading ----
