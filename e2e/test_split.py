@@ -238,22 +238,24 @@ import pagelm
 from pagelm import errors
 from pagelm.device.default import open_gpu
 cancel, seen = pagelm.Cancel(), []
-def on_progress(p):
-    if p.phase == "weights" and p.done:
-        seen.append(p.done)
-        if len(seen) == {part}:
-            cancel.cancel()
 gpu = await open_gpu()
+upload = gpu.upload
+async def uploaded(source, chunk):
+    await upload(source, chunk)
+    seen.append(source.name)
+    if len(seen) == {part}:
+        cancel.cancel()
+gpu.upload = uploaded
 try:
-    await pagelm.load("{folder.url}{paths[1].name}", gpu=gpu, on_progress=on_progress, cancel=cancel)
+    await pagelm.load("{folder.url}{paths[1].name}", gpu=gpu, cancel=cancel)
     text = ""
 except errors.Cancelled as e:
     text = str(e)
 left = gpu.memory_used
 gpu.close()
-[text, len(seen), left]
+[text, seen, left]
 """)
-    assert told == ["cancelled while loading the weights", part, 0]
+    assert told == ["cancelled while loading the weights", [folder.url + p.name for p in paths[1:]][:part], 0]
     load(browser_lm, url=folder.url + paths[part].name)
     assert_same(browser_lm.trace(PROMPT, 4), whole)
 

@@ -20,6 +20,7 @@ from .kernels import shaders
 from .loading import load_model
 from .metrics import Progress
 from .prompt import is_integer
+from .split import SplitSource
 from .tune import Tuner
 
 __version__ = "0.1.0"
@@ -62,7 +63,7 @@ async def load(
                 "memory_budget and gpu exclude each other: give the budget to the device's open()"
             )
     tuner = Tuner(tune, open_store(), version=__version__)
-    opened = await open_sources(source)
+    opened = SplitSource(await open_sources(source))
     try:
         device = gpu if gpu is not None else await open_gpu(memory_budget=memory_budget)
         try:
@@ -76,5 +77,4 @@ async def load(
                 device.close()
             raise
     finally:
-        for each in opened:
-            each.close()
+        opened.close()

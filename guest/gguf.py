@@ -73,9 +73,11 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One file of a model: most models have one, split ones (see split.py) several. Bytes."""
+    """One file of a model: most models have one, split ones (see split.py) several. `at` is where it begins
+    in all of them one after another, `data_offset` where its data begin in itself. Bytes."""
 
     name: str
+    at: int
     data_offset: int
     size: int
 
@@ -129,7 +131,7 @@ class Gguf:
         self.alignment = alignment
         self.data_offset = data_offset
         self.size = size
-        self.parts = parts or (Part(name, data_offset, size),)
+        self.parts = parts or (Part(name, 0, data_offset, size),)
         self._where = {} if where is None else where  # key -> byte position of its value, for messages
 
     @property
@@ -138,15 +140,18 @@ class Gguf:
         return sum(part.data_offset for part in self.parts)
 
     def at(self, t: TensorInfo) -> int:
-        """The position of a tensor's first byte in its file, which is part `t.part`."""
-        return self.parts[t.part].data_offset + t.offset
+        """The position of a tensor's first byte in the file, or in all parts of a model one after another."""
+        part = self.parts[t.part]
+        return part.at + part.data_offset + t.offset
 
-    def joined(self, others: Sequence["Gguf"]) -> "Gguf":
-        """The header of a split model, this one being the first part's and `others` those that follow it."""
-        tensors = dict(self.tensors)
-        for part, other in enumerate(others, 1):
-            tensors |= {name: replace(t, part=part) for name, t in other.tensors.items()}
-        parts = (*self.parts, *(part for other in others for part in other.parts))
+    def joined(self, others: Sequence["Gguf"], order: Sequence[int]) -> "Gguf":
+        """The header of a split model, this one being of its first part and `others` those of the parts that
+        follow; `order` has the place of each file among all of them one after another."""
+        headers = [self, *others]
+        at = [sum(h.size for h, o in zip(headers, order, strict=True) if o < place) for place in order]
+        tensors: dict[str, TensorInfo] = {}
+        for part, header in enumerate(headers):
+            tensors |= {name: replace(t, part=part) for name, t in header.tensors.items()}
         return Gguf(
             name=self.name,
             version=self.version,
@@ -154,9 +159,9 @@ class Gguf:
             tensors=tensors,
             alignment=self.alignment,
             data_offset=self.data_offset,
-            size=sum(part.size for part in parts),
+            size=sum(header.size for header in headers),
             where=self._where,
-            parts=parts,
+            parts=tuple(Part(h.name, a, h.data_offset, h.size) for h, a in zip(headers, at, strict=True)),
         )
 
     def error(self, key: str, allowed: str) -> GgufError:

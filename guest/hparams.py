@@ -176,7 +176,7 @@ def _check_kind(gguf: Gguf) -> None:
     if parts > 1 and parts != len(gguf.parts):
         raise ArchError(
             f"{gguf.name}: split.count is {parts}, and headers of {len(gguf.parts)} of these parts were read;"
-            " all are needed (`opened_parts` in split.py reads them)"
+            " all are needed (`read_model` in split.py reads them)"
         )
     if gguf.string("general.type", default="model") != "model":
         raise _refused(gguf, "general.type", "'model'")

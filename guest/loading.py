@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from reprlib import repr as shown
 from typing import Any
 
@@ -21,7 +21,7 @@ from .metrics import Progress
 from .program import Program, kv_bucket
 from .repack import Repack
 from .rope import angle_table
-from .split import opened_parts
+from .split import chunks_of, read_model
 from .tokenizer import tokenizer_from
 from .tune import Tuner
 from .verify import Verifier
@@ -47,7 +47,7 @@ Layout = tuple[dict[str, tuple[Matrix, ...]], list[str], dict[str, dict[str, int
 
 async def load_model(
     gpu: Gpu,
-    source: Source | Sequence[Source],
+    source: Source,
     *,
     n_ctx: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
@@ -56,48 +56,29 @@ async def load_model(
 ) -> Model:
     """Read the header, plan the memory, choose the kernels, upload the weights, compile the kernels.
 
-    `source` is the model's file, or all parts of a split model in any order, or one of them where it can open
-    the others by name. Parts are closed as soon as their weights are in.
+    `source` is the model's file, or a `SplitSource` of its files.
     `n_ctx` is the context in tokens: the model's own, at most DEFAULT_N_CTX, unless given.
     `tuner` chooses the kernels; without one they are chosen by the adapter's name.
     On any error, cancellation included, every GPU buffer made here is freed again.
 
-    Raises: GgufError (SplitError where files are not the parts of one model), ArchError, TokenizerError,
-    LimitError, SourceError, ShaderError, DeviceError, Cancelled; PagelmError for an `n_ctx` that the model
-    cannot have.
+    Raises: GgufError, ArchError, TokenizerError, LimitError, SourceError, ShaderError, DeviceError,
+    Cancelled; PagelmError for an `n_ctx` that the model cannot have.
     """
     cancel = cancel or Cancel()
     report = on_progress or (lambda progress: None)
     start = time.perf_counter()
     choosing = asyncio.ensure_future(choose(gpu))  # what it compiles costs nothing while the header travels
-    async with AsyncExitStack() as stack:
-        try:
-            gguf, sources = await stack.enter_async_context(opened_parts(source, cancel))
-            named = await choosing
-        finally:
-            await _stopped(choosing)
-        report(Progress("header", gguf.header_bytes, gguf.header_bytes))
-        model = await _loaded(gpu, gguf, sources, named, n_ctx, report, cancel, tuner or Tuner("off"))
-    model.timing.load_s = time.perf_counter() - start
-    return model
-
-
-async def _loaded(
-    gpu: Gpu,
-    gguf: Gguf,
-    sources: Sequence[Source],
-    named: Choice,
-    n_ctx: int | None,
-    report: Callable[[Progress], None],
-    cancel: Cancel,
-    tuner: Tuner,
-) -> Model:
-    """The model whose header is read, from `sources`; `named` is the choice by the adapter's name."""
+    try:
+        gguf = await read_model(source, cancel)
+        named = await choosing
+    finally:
+        await _stopped(choosing)
+    report(Progress("header", gguf.header_bytes, gguf.header_bytes))
     hp = hparams_from(gguf)
     n_ctx = context_of(hp, n_ctx)
     matrices, vectors, sizes, plan = layout_of(hp, gguf, gpu.limits, n_ctx, named.scales)
     # Before anything else runs on the GPU, or compiles beside it: that would be measured too.
-    tuning = await tuner.tune(gpu, matrices, named, report, cancel)
+    tuning = await (tuner or Tuner("off")).tune(gpu, matrices, named, report, cancel)
     if tuning.choice.scales != named.scales:
         matrices, vectors, sizes, plan = layout_of(hp, gguf, gpu.limits, n_ctx, tuning.choice.scales)
     model = Model(gpu, gguf, hp, plan)
@@ -116,7 +97,7 @@ async def _loaded(
             repack = await repacking
             model.tokenizer = tokenizer_from(gguf.metadata)
             reads = reads_of(gguf, matrices, vectors, buffers, plan.staging)
-            await _upload(model, reads, repack, sources, report, cancel)
+            await _upload(model, reads, repack, source, report, cancel)
             await compiling
         finally:
             await _stopped(repacking, compiling)
@@ -131,6 +112,7 @@ async def _loaded(
         gpu.free(*buffers.values(), *(repack.pieces if repack else ()))
         raise
     model.stats.memory_bytes = gpu.memory_used
+    model.timing.load_s = time.perf_counter() - start
     return model
 
 
@@ -252,19 +234,17 @@ async def _upload(
     model: Model,
     reads: Sequence[Read],
     repack: Repack,
-    sources: Sequence[Source],
+    source: Source,
     report: Callable[[Progress], None],
     cancel: Cancel,
 ) -> None:
-    start, part = time.perf_counter(), 0
+    start = time.perf_counter()
     total, done = sum(piece.nbytes for read in reads for piece in read.chunk.pieces), 0
     report(Progress("weights", 0, total))
     for read in reads:
-        cancel.check("loading the weights")
-        if read.part != part:
-            sources[part].close()  # its connection and its buffer; there may be many parts
-            part = read.part
-        await model._gpu.upload(sources[part], read.chunk)
+        for part, chunk in chunks_of(source, read.chunk):
+            cancel.check("loading the weights")
+            await model._gpu.upload(part, chunk)
         repack(read.staged)
         done += sum(piece.nbytes for piece in read.chunk.pieces)
         report(Progress("weights", done, total))

@@ -129,6 +129,9 @@ class HttpSource:
 
     def close(self) -> None:
         self._closed = True
+        self.rest()
+
+    def rest(self) -> None:
         if self._lock.acquire(blocking=False):  # else the reader at work closes it
             try:
                 self._drop()

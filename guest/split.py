@@ -8,13 +8,16 @@ Source: llama.cpp's tools/gguf-split/gguf-split.cpp and src/llama-model-loader.c
 """
 
 import re
-from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate, groupby
 
 from .cancel import Cancel
-from .device import NamedSource, Source
+from .device import Chunk, NamedSource, RestingSource, Source
 from .errors import SourceError, SplitError
 from .gguf import Gguf, read_gguf, shown
+from .sources import check_range
 
 MAX_PARTS = 512  # all of them are open while the headers are read
 _NUMBERS = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf(?:[?#]|$))", re.IGNORECASE)
@@ -33,30 +36,87 @@ def part_names(name: str) -> list[str]:
     ]
 
 
-@asynccontextmanager
-async def opened_parts(
-    given: Source | Sequence[Source], cancel: Cancel | None = None
-) -> AsyncIterator[tuple[Gguf, list[Source]]]:
-    """The header of a model and the sources of its parts in order: `TensorInfo.part` counts in them.
+class SplitSource:
+    """A model's files as one source: the parts of a split model one after another, in the order given.
 
-    `given` is a file, all parts of a split model in any order, or one part that is a `NamedSource`: then the
-    others are opened here, and closed at the end.
-
-    Raises: SplitError when parts are missing, twice there or not of one model; GgufError from a header;
-    SourceError when a part cannot be opened or read; Cancelled.
+    One file may be all there is, or one part that is a `NamedSource`: then `header` opens the others, from
+    where on `size` is that of all. `close` closes them, and those given.
     """
-    sources = list(given) if isinstance(given, Sequence) else [given]
-    with ExitStack() as stack:
-        headers = [await _header(source, cancel) for source in sources]
-        if len(sources) == 1:
-            for name in _others(headers[0], sources[0]):
-                sources.append(await _another(sources[0], name))
-                stack.callback(sources[-1].close)
-                headers.append(await _header(sources[-1], cancel))
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = list(sources)
+        self._reading = 0  # index of the part that the last chunk was of
+        self._arrange()
+
+    def _arrange(self) -> None:
+        self.name = self._sources[0].name
+        ends = [*accumulate(source.size for source in self._sources)]
+        self._starts = [0, *ends[:-1]]
+        self.size = ends[-1]
+
+    async def header(self, cancel: Cancel | None = None) -> Gguf:
+        """The header of the whole model, whose positions are those of this source.
+
+        Raises: SplitError when parts are missing, twice there or not of one model; GgufError from a header;
+        SourceError when a part cannot be opened or read; Cancelled.
+        """
+        headers = [await _header(source, cancel) for source in self._sources]
+        if len(headers) == 1:
+            for name in _others(headers[0], self._sources[0]):
+                self._sources.append(await _another(self._sources[0], name))
+                headers.append(await _header(self._sources[-1], cancel))
+            self._arrange()
         order = _order(headers)
         first, *others = (headers[i] for i in order)
         _check_tensors([first, *others])
-        yield first.joined(others), [sources[i] for i in order]
+        return first.joined(others, order) if others else first
+
+    async def read(self, at: int, nbytes: int) -> bytes:
+        check_range(self.name, self.size, at, nbytes)
+        i = self._part(at)
+        inside = at - self._starts[i]
+        n = min(nbytes, self._sources[i].size - inside)
+        data = await self._sources[i].read(inside, n)
+        return data if n == nbytes else data + await self.read(at + n, nbytes - n)
+
+    def chunks(self, chunk: Chunk) -> Iterator[tuple[Source, Chunk]]:
+        """What of a chunk is to be read from which part, the positions being those in the part."""
+        for i, group in groupby(chunk.pieces, key=lambda piece: self._part(piece.at)):
+            start = self._starts[i]
+            pieces = tuple(replace(piece, at=piece.at - start) for piece in group)
+            at = min(piece.at for piece in pieces)
+            if i != self._reading:
+                # There may be many parts, and each would keep its connection and its buffer.
+                _rest(self._sources[self._reading])
+                self._reading = i
+            yield self._sources[i], Chunk(at, max(piece.at + piece.nbytes for piece in pieces) - at, pieces)
+
+    def close(self) -> None:
+        for source in self._sources:
+            source.close()
+
+    def _part(self, at: int) -> int:
+        """Index of the file that has the byte at this position; of the last one at the end."""
+        return max(0, bisect_right(self._starts, at) - 1)
+
+
+async def read_model(source: Source, cancel: Cancel | None = None) -> Gguf:
+    """The header of a model; from a `SplitSource` that of all parts. Raises: as `SplitSource.header`."""
+    if isinstance(source, SplitSource):
+        return await source.header(cancel)
+    header = await _header(source, cancel)
+    _order([header])
+    return header
+
+
+def chunks_of(source: Source, chunk: Chunk) -> Iterable[tuple[Source, Chunk]]:
+    """The files that a chunk is read from, and the part of it that is in each, its positions those there."""
+    return source.chunks(chunk) if isinstance(source, SplitSource) else [(source, chunk)]
+
+
+def _rest(source: Source) -> None:
+    if isinstance(source, RestingSource):
+        source.rest()
 
 
 async def _header(source: Source, cancel: Cancel | None) -> Gguf:

@@ -182,10 +182,8 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One read of file number `part`: the chunk, and those of its rows that have to be repacked, with their
-    offsets."""
+    """One read of the file: the chunk, and those of its rows that have to be repacked, with their offsets."""
 
-    part: int
     chunk: Chunk
     staged: tuple[tuple[Rows, int], ...]
 
@@ -214,7 +212,7 @@ def _rows_of(gguf: Gguf, matrix: Matrix, most: int) -> Iterator[Rows]:
 def reads_of(
     gguf: Gguf, matrices: Matrices, vectors: Sequence[str], buffers: Mapping[str, Buffer], staging: int
 ) -> list[Read]:
-    """The reads that bring all tensors in, part by part in file order, each of at most `staging` bytes.
+    """The reads that bring all tensors in, in file order, each spanning at most `staging` bytes.
 
     Raises: LimitError when a row does not fit the staging buffer.
     """
@@ -224,20 +222,15 @@ def reads_of(
     reads: list[Read] = []
     pieces: list[Piece] = []
     staged: list[tuple[Rows, int]] = []
-    part = start = end = used = 0
+    start = end = used = 0
 
     def done() -> None:
         if pieces:
-            reads.append(Read(part, Chunk(start, end - start, tuple(pieces)), tuple(staged)))
+            reads.append(Read(Chunk(start, end - start, tuple(pieces)), tuple(staged)))
             pieces.clear()
             staged.clear()
 
-    for rows_part, rows in sorted(
-        ((gguf.tensors[rows.name].part, rows) for rows in wanted), key=lambda pair: (pair[0], pair[1].at)
-    ):
-        if rows_part != part:
-            done()
-            part = rows_part
+    for rows in sorted(wanted, key=lambda r: r.at):
         at = 0
         while at < rows.nbytes:  # a vector may be longer than a chunk; rows come in pieces that fit
             nbytes = min(rows.nbytes - at, staging)

@@ -17,7 +17,7 @@ from pagelm.loading import context_of
 from pagelm.metrics import Progress, Stats, Timing
 from pagelm.prompt import prompt_ids
 from pagelm.sources import FileSource, HttpSource
-from pagelm.split import opened_parts, part_names
+from pagelm.split import SplitSource, part_names, read_model
 from pagelm.tokenizer import Tokenizer, tokenizer_from
 
 
@@ -175,10 +175,9 @@ def chosen(logits: F32, position: int) -> int:
 
 async def open_oracle(path: Path, n_ctx: int | None, exact: bool = False) -> Oracle:
     """The oracle for a file, with the context that loading for a GPU would give it."""
-    source = FileSource(path)
+    source = SplitSource([FileSource(path)])
     try:
-        async with opened_parts(source) as (gguf, _):
-            hp = hparams_from(gguf)
+        hp = hparams_from(await read_model(source))
     finally:
         source.close()
     return Oracle(path, exact=exact, n_ctx=context_of(hp, n_ctx))
@@ -192,23 +191,18 @@ async def local_file(model: str, stack: contextlib.ExitStack, on_progress: OnPro
     if not is_url(model):
         return Path(model)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pagelm-")))
-    given = await HttpSource.open(model)
+    source = SplitSource([await HttpSource.open(model)])
     try:
-        async with opened_parts(given) as (gguf, sources):
-            names = (
-                part_names(f"model-00001-of-{len(sources):05}.gguf") if len(sources) > 1 else ["model.gguf"]
-            )
-            paths = [folder / name for name in names]
-            done = 0
-            for source, path in zip(sources, paths, strict=True):
-                with path.open("wb") as out:
-                    while (at := out.tell()) < source.size:
-                        out.write(await source.read(at, min(1 << 20, source.size - at)))
-                        if on_progress:
-                            on_progress(Progress("weights", done + out.tell(), gguf.size))
-                done += source.size
+        parts = (await read_model(source)).parts
+        names = part_names(f"model-00001-of-{len(parts):05}.gguf") if len(parts) > 1 else ["model.gguf"]
+        for part, name in zip(parts, names, strict=True):
+            with (folder / name).open("wb") as out:
+                while (n := out.tell()) < part.size:
+                    out.write(await source.read(part.at + n, min(1 << 20, part.size - n)))
+                    if on_progress:
+                        on_progress(Progress("weights", part.at + out.tell(), source.size))
     except OSError as e:
         raise SourceError(f"{model}: cannot be kept in {folder}: {e.strerror or e}") from e
     finally:
-        given.close()
-    return paths[0]
+        source.close()
+    return folder / names[0]

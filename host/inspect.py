@@ -12,23 +12,22 @@ from pagelm.host.models import is_url
 from pagelm.hparams import hparams_from
 from pagelm.loading import context_of, layout_of
 from pagelm.sources import FileSource, HttpSource
-from pagelm.split import opened_parts
+from pagelm.split import SplitSource, read_model
 from pagelm.weights import exact
 
 SHOWN = 8  # elements of a long array
 
 
 async def open_source(model: str) -> Source:
-    """The bytes of a model given as a URL or a path; of any part of a split one."""
-    return await HttpSource.open(model) if is_url(model) else FileSource(model)
+    """The bytes of a model given as a URL or a path; of a split one that of any part."""
+    return SplitSource([await HttpSource.open(model) if is_url(model) else FileSource(model)])
 
 
 async def read_header(model: str) -> Gguf:
     """The parsed header of a model, all parts of a split one; its weights are not read."""
     source = await open_source(model)
     try:
-        async with opened_parts(source) as (gguf, _):
-            return gguf
+        return await read_model(source)
     finally:
         source.close()
 
@@ -49,7 +48,7 @@ async def inspect(
             "name": t.name,
             "shape": list(t.shape),
             "type": t.quant.name,
-            "offset": gguf.at(t),
+            "offset": gguf.at(t) - gguf.parts[t.part].at,
             "nbytes": t.nbytes,
             **({"part": t.part} if len(gguf.parts) > 1 else {}),
         }

@@ -18,7 +18,7 @@ HOST = ROOT / "host"
 # guest module or package -> the guest modules it may import; `errors` and its own package are free for all.
 EDGES: dict[str, set[str]] = {
     "": {"cancel", "device", "device.default", "engine", "generation", "kernels", "loading", "metrics"}
-    | {"prompt", "tune"},
+    | {"prompt", "split", "tune"},
     "loading": {
         "activations",
         "adapt",
@@ -76,7 +76,7 @@ EDGES: dict[str, set[str]] = {
     "kv_cache": {"hparams"},
     "kernels": {"device", "quants"},
     "hparams": {"arch", "gguf", "quants", "string_array"},
-    "split": {"cancel", "device", "gguf"},
+    "split": {"cancel", "device", "gguf", "sources"},
     "gguf": {"cursor", "device", "quants", "string_array"},
     "cursor": {"device", "string_array"},
     "device.default": {"device", "device.browser", "device.browser_sources", "device.native", "sources"}

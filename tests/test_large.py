@@ -13,6 +13,7 @@ from pagelm.device.native import NativeGpu
 from pagelm.host.oracle import Oracle
 from pagelm.loading import load_model
 from pagelm.sources import FileSource
+from pagelm.split import SplitSource
 
 pytestmark = pytest.mark.gpu
 
@@ -28,7 +29,7 @@ def run_model(*paths, prompt=PROMPT, n=4, n_ctx=64, **limits):
     async def main():
         gpu = await NativeGpu.open()
         gpu.limits = replace(gpu.limits, **limits)
-        model = await load_model(gpu, [FileSource(path) for path in paths], n_ctx=n_ctx)
+        model = await load_model(gpu, SplitSource([FileSource(path) for path in paths]), n_ctx=n_ctx)
         try:
             steps = [(token, np.array(logits)) async for token, logits in model.trace(prompt, n)]
             return [token for token, _ in steps], np.stack([logits for _, logits in steps]), model.plan

@@ -30,9 +30,8 @@ from pagelm.gguf import read_gguf
 from pagelm.host.oracle.weights import Weights
 from pagelm.host.server import serve_app
 from pagelm.hparams import hparams_from
-from pagelm.loading import load_model
 from pagelm.sources import FileSource, MemorySource
-from pagelm.split import MAX_PARTS, opened_parts, part_names
+from pagelm.split import MAX_PARTS, SplitSource, part_names, read_model
 from pagelm.weights import STAGING, matrices_of, reads_of
 
 PIECES = {piece.name: piece.data for piece in taken_apart(TINY)[1]}
@@ -46,10 +45,12 @@ def sources(parts: list[bytes], names: list[str] | None = None) -> list[MemorySo
 
 
 async def read(given):
-    """Every tensor's bytes by name, the header and the names of the sources in order."""
-    async with opened_parts(given) as (gguf, parts):
-        found = {t.name: await parts[t.part].read(gguf.at(t), t.nbytes) for t in gguf.tensors.values()}
-        return found, gguf, [source.name for source in parts]
+    """Every tensor's bytes by name, the header, and the names of the parts in order."""
+    source = given if isinstance(given, SplitSource) else SplitSource(given)
+    gguf = await source.header()
+    assert gguf.size == source.size
+    found = {t.name: await source.read(gguf.at(t), t.nbytes) for t in gguf.tensors.values()}
+    return found, gguf, [part.name for part in gguf.parts]
 
 
 # ---- what is right ----
@@ -90,7 +91,7 @@ def test_shards_of_the_gguf_package_are_read(tmp_path):
     writer.close()
     paths = sorted(tmp_path.glob("*.gguf"))
     assert len(paths) == 4
-    found, gguf, _ = run(read(FileSource(paths[2])))
+    found, gguf, _ = run(read([FileSource(paths[2])]))
     assert found == {name: array.tobytes() for name, array in arrays.items()}
     assert gguf.string("general.name") == "in shards"
 
@@ -98,30 +99,41 @@ def test_shards_of_the_gguf_package_are_read(tmp_path):
 @pytest.mark.parametrize("named", [0, 1, 3])
 def test_any_part_leads_to_the_others_beside_it(tmp_path, named):
     paths = write_parts(tmp_path, TINY, [0, 7, 8], "my model-v2")
-    found, _, order = run(read(FileSource(paths[named])))
+    found, _, order = run(read([FileSource(paths[named])]))
     assert found == PIECES
     assert order == [str(path) for path in paths]
 
 
 def test_the_oracle_reads_parts_from_files_and_sources(tmp_path):
     paths = write_parts(tmp_path, TINY, [5, 5])
-    for model in (paths[1], sources(split(TINY, [5, 5]))[::-1]):
+    for model in (paths[1], SplitSource(sources(split(TINY, [5, 5]))[::-1])):
         weights = Weights(model)
         assert {name: weights.raw(name).tobytes() for name in PIECES} == PIECES
 
 
-def test_only_what_was_opened_by_name_is_closed(tmp_path):
+def test_closing_closes_the_parts_found_by_name_too(tmp_path, monkeypatch):
+    closed = []
+    monkeypatch.setattr(FileSource, "close", lambda self: closed.append(self.name))
     paths = write_parts(tmp_path, TINY, [5, 5])
+    source = SplitSource([FileSource(paths[1])])
+    assert (source.name, source.size) == (str(paths[1]), paths[1].stat().st_size)
+    run(source.header())
+    assert source.size == sum(path.stat().st_size for path in paths)
+    source.close()
+    assert sorted(closed) == [str(path) for path in paths]
 
-    async def main():
-        source = FileSource(paths[1])
-        async with opened_parts(source) as (_, parts):
-            assert parts[1] is source
-        assert [part._file.closed for part in parts] == [True, False, True]
-        with pytest.raises(SourceError, match="already closed"):
-            await parts[0].read(0, 1)
 
-    run(main())
+def test_bytes_across_the_end_of_a_part_are_read_as_one(tmp_path):
+    parts = split(TINY, [0, 7])
+    source = SplitSource(sources(parts))
+    data = b"".join(parts)
+    assert source.size == len(data)
+    border = len(parts[0])
+    for at, n in ((0, len(data)), (border - 1, 2), (border, 1), (border, 0), (len(data), 0), (3, border + 5)):
+        assert run(source.read(at, n)) == data[at : at + n]
+    for at, n in ((len(data), 1), (-1, 2), (0, len(data) + 1)):
+        with pytest.raises(SourceError, match=f"it has {len(data)}"):
+            run(source.read(at, n))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +171,7 @@ def test_other_names_are_no_parts(name):
 def test_a_whole_model_with_the_name_of_a_part_is_read_alone(tmp_path):
     path = tmp_path / "a-00001-of-00003.gguf"
     path.write_bytes(TINY)
-    assert run(read(FileSource(path)))[0] == PIECES
+    assert run(read([FileSource(path)]))[0] == PIECES
 
 
 def test_parts_may_repeat_the_metadata():
@@ -177,7 +189,6 @@ def test_parts_may_repeat_the_metadata():
 
 def test_one_part_of_one_is_a_whole_model():
     (only,) = split(TINY, [N])
-    assert run(read(MemorySource(only)))[0] == PIECES
     assert run(read([MemorySource(only)]))[0] == PIECES
 
 
@@ -199,7 +210,7 @@ def test_url_of_any_part_leads_to_the_others(tmp_path, named):
         async def main():
             (source,) = await open_sources(address)
             try:
-                return await read(source)
+                return await read([source])
             finally:
                 source.close()
 
@@ -234,7 +245,7 @@ def test_tensors_past_4_gib_are_read_over_http(tmp_path, monkeypatch):
         async def main():
             (source,) = await open_sources(f"{url}far.gguf")
             try:
-                return await read(source)
+                return await read([source])
             finally:
                 source.close()
 
@@ -286,9 +297,9 @@ def test_what_was_opened_is_closed_when_the_list_fails(tmp_path, monkeypatch):
 
 
 class Watched(MemorySource):
-    """Notes when it is closed; fails or calls back where it is told to."""
+    """Notes when it rests and is closed; fails where it is told to."""
 
-    closed = 0
+    rests = closed = 0
     fail = False
 
     async def read(self, at, nbytes):
@@ -296,17 +307,21 @@ class Watched(MemorySource):
             raise SourceError(f"{self.name}: gone")
         return await super().read(at, nbytes)
 
+    def rest(self):
+        self.rests += 1
+
     def close(self):
         self.closed += 1
 
 
-def test_each_part_is_closed_when_its_weights_are_in():
-    given = [Watched(part, f"part {i}") for i, part in enumerate(split(TINY, [0, 7, 7]))]
+def test_a_part_rests_when_its_weights_are_in():
+    given = [Watched(part, f"part {i}") for i, part in enumerate(split(TINY, [7, 0, 7]))]
     gpu = FakeGpu()
     seen = []
-    gpu.on_upload = lambda: seen.append([source.closed for source in given])
-    model = run(load_model(gpu, given))
-    assert seen[0] == [1, 0, 0, 0] and seen[-1] == [1, 1, 1, 0]
+    gpu.on_upload = lambda: seen.append([source.rests for source in given])
+    model = run(pagelm.load(given, gpu=gpu))
+    assert seen[0] == [0, 0, 0, 0] and seen[-1] == [1, 0, 1, 0]
+    assert [source.closed for source in given] == [1, 1, 1, 1]
     run(model.close())
 
 
@@ -345,31 +360,33 @@ def test_error_while_reading_names_the_part():
 
 @settings(deadline=None, max_examples=60)
 @given(cuts=st.lists(st.integers(0, 6), max_size=6), limit=st.integers(3072, 40000), data=st.data())
-def test_reads_stay_in_their_part_and_bring_every_byte_once(cuts, limit, data):
+def test_chunks_stay_in_their_part_and_bring_every_byte_once(cuts, limit, data):
     parts = split(TINY, cuts)
     given = sources(parts)
     data.draw(st.randoms(use_true_random=False)).shuffle(given)
-
-    async def main():
-        async with opened_parts(given) as (gguf, _):
-            return gguf
-
-    gguf = run(main())
+    source = SplitSource(given)
+    gguf = run(source.header())
     matrices, vectors = matrices_of(hparams_from(gguf), gguf, Limits(max_storage_buffer_binding_size=limit))
     buffers = {name: name for name in [*vectors, STAGING]}
     staging = max(1000, limit // 2)
-    reads = reads_of(gguf, matrices, vectors, buffers, staging)
-    assert [(r.part, r.chunk.at) for r in reads] == sorted((r.part, r.chunk.at) for r in reads)
-    taken = []
-    for r in reads:
-        assert r.chunk.nbytes <= staging and r.chunk.at + r.chunk.nbytes <= len(parts[r.part])
-        for p in r.chunk.pieces:
-            assert r.chunk.at <= p.at and p.at + p.nbytes <= r.chunk.at + r.chunk.nbytes
-            taken.append((r.part, p.at, p.nbytes))
+    taken, order = [], []
+    for r in reads_of(gguf, matrices, vectors, buffers, staging):
+        goes = []
+        for part, chunk in source.chunks(r.chunk):
+            order.append(given.index(part))
+            assert chunk.nbytes <= staging and chunk.at + chunk.nbytes <= part.size
+            for p in chunk.pieces:
+                assert chunk.at <= p.at and p.at + p.nbytes <= chunk.at + chunk.nbytes
+                taken.append((part.name, p.at, p.nbytes))
+                goes.append((p.buffer, p.offset, p.nbytes))
+        assert goes == [(p.buffer, p.offset, p.nbytes) for p in r.chunk.pieces]
+    assert order == sorted(order)
     ends = {}
-    for part, at, nbytes in sorted(taken):
-        assert ends.get(part, 0) <= at  # no byte twice
-        ends[part] = at + nbytes
+    for name, at, nbytes in sorted(taken):
+        assert ends.get(name, 0) <= at  # no byte twice
+        ends[name] = at + nbytes
+    wanted = {(t.part, gguf.at(t) - gguf.parts[t.part].at) for t in gguf.tensors.values()}
+    assert wanted <= {(int(name[5:]), at) for name, at, _ in taken}
     assert sum(n for _, _, n in taken) == sum(map(len, PIECES.values()))
 
 
@@ -482,7 +499,7 @@ def test_the_same_parts_under_names_that_agree_or_say_nothing_are_right():
 def test_parts_under_each_others_names_are_put_in_order_by_what_they_say(tmp_path):
     for name, part in zip(NAMES, [A[2], A[0], A[1]], strict=True):
         (tmp_path / name).write_bytes(part)
-    found, gguf, _ = run(read(FileSource(tmp_path / NAMES[0])))
+    found, gguf, _ = run(read([FileSource(tmp_path / NAMES[0])]))
     assert found == PIECES and Path(gguf.name).name == NAMES[1]
 
 
@@ -516,6 +533,8 @@ def test_a_single_header_is_no_model():
     gguf = run(read_gguf(MemorySource(A[0])))
     with pytest.raises(ArchError, match="split.count is 3, and headers of 1 of these parts were read"):
         hparams_from(gguf)
+    with pytest.raises(SplitError, match="of 3 parts"):
+        run(read_model(MemorySource(A[0])))
 
 
 def test_what_the_browsers_driver_makes_of_the_error_is_the_same_type():

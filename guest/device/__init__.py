@@ -158,6 +158,15 @@ class NamedSource(Source, Protocol):
         ...
 
 
+@runtime_checkable
+class RestingSource(Source, Protocol):
+    """A source that holds a connection or a buffer for reads that follow each other."""
+
+    def rest(self) -> None:
+        """Give them back for now; the next read takes new ones."""
+        ...
+
+
 class Store(Protocol):
     """Keeps short texts from one run to the next, where it can: what is lost or refused is no error."""
 

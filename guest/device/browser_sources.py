@@ -26,6 +26,9 @@ class _ReaderSource:
             raise error_from(e) from None
         return data
 
+    def rest(self) -> None:
+        self.reader.rest()
+
     def close(self) -> None:
         self.reader.close()
 

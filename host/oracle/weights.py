@@ -16,7 +16,7 @@ from pagelm.host.oracle.dequant import DEQUANT
 from pagelm.host.oracle.half import F32
 from pagelm.hparams import expected_tensors, hparams_from
 from pagelm.sources import FileSource
-from pagelm.split import opened_parts
+from pagelm.split import SplitSource, read_model
 
 T = TypeVar("T")
 
@@ -24,23 +24,23 @@ T = TypeVar("T")
 class Weights:
     """A model's tensors by name. Bytes are mapped, not read; `tensor` decodes on first use and keeps it.
 
-    The path of any part of a split model stands for all of it, if the others lie beside it. Instead of a path
-    there may be a source whose reads need no waiting, or several: the parts of a split model.
+    The path of any part of a split model stands for all of it. Instead of a path there may be a source whose
+    reads need no waiting.
     Raises: SourceError, GgufError, ArchError, as loading for a GPU does.
     """
 
-    def __init__(self, model: str | os.PathLike[str] | Source | Sequence[Source]) -> None:
+    def __init__(self, model: str | os.PathLike[str] | Source) -> None:
         self._files: list[NDArray[np.uint8]] = []
-        self._sources: list[Source] = []
         if isinstance(model, str | os.PathLike):
-            source = FileSource(model)
+            self._source: Source = SplitSource([FileSource(model)])
             try:
-                self.gguf, _ = _finish(_read(source))
+                self.gguf: Gguf = _finish(read_model(self._source))
             finally:
-                source.close()
+                self._source.close()
             self._files = [np.memmap(part.name, np.uint8, mode="r") for part in self.gguf.parts]
         else:
-            self.gguf, self._sources = _finish(_read(model))
+            self._source = model
+            self.gguf = _finish(read_model(model))
         self.hparams = hparams_from(self.gguf)
         self.shapes = expected_tensors(self.hparams, self.gguf)
         self._decoded: dict[str, F32] = {}
@@ -56,9 +56,10 @@ class Weights:
         """The tensor's bytes, as one flat array."""
         info = self.gguf.tensors[name]
         at = self.gguf.at(info)
-        if self._files:
-            return np.asarray(self._files[info.part][at : at + info.nbytes])
-        return np.frombuffer(_finish(self._sources[info.part].read(at, info.nbytes)), np.uint8)
+        if not self._files:
+            return np.frombuffer(_finish(self._source.read(at, info.nbytes)), np.uint8)
+        at -= self.gguf.parts[info.part].at
+        return np.asarray(self._files[info.part][at : at + info.nbytes])
 
     def rows(self, name: str, ids: Sequence[int]) -> F32:
         """Some rows of a matrix in float32 (len(ids), columns), without decoding the others."""
@@ -73,11 +74,6 @@ class Weights:
         if name not in self._decoded:
             self._decoded[name] = DEQUANT[self.quant(name)](self.raw(name)).reshape(self.shapes[name])
         return self._decoded[name]
-
-
-async def _read(model: Source | Sequence[Source]) -> tuple[Gguf, list[Source]]:
-    async with opened_parts(model) as (gguf, sources):
-        return gguf, sources
 
 
 def _finish(reading: Coroutine[Any, Any, T]) -> T:
