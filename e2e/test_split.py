@@ -202,7 +202,7 @@ def test_a_part_that_is_missing_is_told(
     assert str(e.value).startswith(f"{folder.url}{gone[2].name}: the server answered 404")
     assert f"needed with {folder.url}{gone[0].name}, as one of the 4 parts" in str(e.value)
     text = pick(browser_lm, [paths[3], paths[0]])
-    assert text.startswith(f"SplitError: {paths[0].name}: of 4 parts (split.count) part 2, 3 is missing")
+    assert text.startswith(f"SplitError: {paths[0].name}: of 4 parts (split.count) parts 2, 3 are missing")
     text = pick(browser_lm, [paths[1]], "files[0]")
     assert text.startswith(f"SplitError: {paths[1].name}: it is part 2 of 4")
     assert "give all parts together" in text
@@ -301,7 +301,7 @@ def test_page_takes_several_files_from_the_picker_and_from_a_drop(
         expect(error).to_be_visible(timeout=SLOW_MS)
         expect(error).to_contain_text("SplitError")
         expect(error).to_contain_text(
-            f"of 4 parts (split.count) part 3, 4 is missing; given: dropped-{paths[0].name}"
+            f"of 4 parts (split.count) parts 3, 4 are missing; given: dropped-{paths[0].name}"
         )
 
 

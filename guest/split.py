@@ -200,10 +200,11 @@ def _order(headers: Sequence[Gguf]) -> list[int]:
     missing = [no for no in range(_count(first)) if no not in at]
     if missing:
         told = ", ".join(str(no + 1) for no in missing[:8]) + (", …" if len(missing) > 8 else "")
+        told = f"parts {told} are missing" if len(missing) > 1 else f"part {told} is missing"
         have = ", ".join(f"{headers[i].name} is part {no + 1}" for no, i in sorted(at.items())[:8])
         name = headers[at[min(at)]].name
         raise SplitError(
-            f"{name}: of {_count(first)} parts (split.count) part {told} is missing; given: {have}",
+            f"{name}: of {_count(first)} parts (split.count) {told}; given: {have}",
             field="metadata split.no",
         )
     return [at[no] for no in range(len(headers))]

@@ -411,7 +411,7 @@ WRONG = {
     "two-missing": (
         [split(TINY, [1, 1, 1])[0], split(TINY, [1, 1, 1])[3]],
         ["a", "d"],
-        "of 4 parts (split.count) part 2, 3 is missing",
+        "of 4 parts (split.count) parts 2, 3 are missing",
     ),
     "alone": ([A[1]], ["y"], "y: it is part 2 of 3 (split.no, split.count); the other 2 are missing"),
     "same-file-twice": ([A[0], A[1], A[1]], ["x", "y", "y"], "y and y: both are part 2 of 3 (split.no 1)"),
