@@ -15,7 +15,7 @@ from .device import CHUNK_BYTES, Gpu, Limits, Source
 from .engine import Model
 from .errors import LimitError, PagelmError
 from .forward import TOKEN_TILE, activation_sizes, angles_name, baseline, fused, verifying
-from .gguf import Gguf, read_gguf
+from .gguf import Gguf
 from .hparams import HParams, Rope, hparams_from
 from .kv_cache import cache_sizes, check_cache_support
 from .metrics import Progress
@@ -23,6 +23,7 @@ from .program import Program, kv_bucket
 from .quants import SCALE_BYTES
 from .repack import Repack
 from .rope import angle_table
+from .split import chunks_of, read_model
 from .tokenizer import tokenizer_from
 from .tune import Tuner
 from .verify import Verifier
@@ -59,6 +60,7 @@ async def load_model(
 ) -> Model:
     """Read the header, plan the memory, choose the kernels, upload the weights, compile the kernels.
 
+    `source` is the model's file, or a `SplitSource` of its files.
     `n_ctx` is the context in tokens: the model's own, at most DEFAULT_N_CTX, unless given.
     `cache_type` is how keys and values are kept, "f32" or "f16".
     `tuner` chooses the kernels; without one they are chosen by the adapter's name.
@@ -73,11 +75,11 @@ async def load_model(
     start = time.perf_counter()
     choosing = asyncio.ensure_future(choose(gpu))  # what it compiles costs nothing while the header travels
     try:
-        gguf = await read_gguf(source)
+        gguf = await read_model(source, cancel)
         named = await choosing
     finally:
         await _stopped(choosing)
-    report(Progress("header", gguf.data_offset, gguf.data_offset))
+    report(Progress("header", gguf.header_bytes, gguf.header_bytes))
     hp = hparams_from(gguf)
     n_ctx = context_of(hp, n_ctx)
     matrices, vectors, sizes, plan = layout_of(hp, gguf, gpu.limits, n_ctx, named.scales, cache_type)
@@ -263,8 +265,9 @@ async def _upload(
     total, done = sum(piece.nbytes for read in reads for piece in read.chunk.pieces), 0
     report(Progress("weights", 0, total))
     for read in reads:
-        cancel.check("loading the weights")
-        await model._gpu.upload(source, read.chunk)
+        for part, chunk in chunks_of(source, read.chunk):
+            cancel.check("loading the weights")
+            await model._gpu.upload(part, chunk)
         repack(read.staged)
         done += sum(piece.nbytes for piece in read.chunk.pieces)
         report(Progress("weights", done, total))

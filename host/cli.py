@@ -49,7 +49,8 @@ from pagelm.host.terminal import (
 def cli(ctx: click.Context) -> None:
     """GGUF language models on WebGPU, in the browser page and natively.
 
-    MODEL is a .gguf file, an http(s) URL or a packaged name: smollm2 (the default).
+    MODEL is a .gguf file or an http(s) URL (of a split model any part's), or a packaged name: smollm2 (the
+    default).
     """
     if ctx.invoked_subcommand is None:
         print_text(f"{ctx.get_help()}\n")

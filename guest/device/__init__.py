@@ -7,7 +7,7 @@ Buffers, pipelines, bindings and recordings are opaque to the guest.
 
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ..errors import DeviceError, LimitError
 
@@ -151,6 +151,24 @@ class Source(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class NamedSource(Source, Protocol):
+    """A source whose name, a path or a URL, opens it: so the other parts of a split model are found."""
+
+    async def another(self, name: str) -> Source:
+        """The file of this name, opened as this one was. Raises SourceError."""
+        ...
+
+
+@runtime_checkable
+class RestingSource(Source, Protocol):
+    """A source that holds a connection or a buffer for reads that follow each other."""
+
+    def rest(self) -> None:
+        """Give them back for now; the next read takes new ones."""
+        ...
 
 
 class Store(Protocol):
