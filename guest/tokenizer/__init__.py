@@ -19,6 +19,7 @@ MODELS: dict[str, Callable[[Mapping[str, Any]], Tokenizer]] = {
     "gemma4": BpeTokenizer,
     "gpt2": BpeTokenizer,
     "llama": SpmTokenizer,
+    "whitespace": BpeTokenizer,
 }
 
 

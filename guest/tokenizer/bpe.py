@@ -1,5 +1,6 @@
-"""Byte-pair encoding (`tokenizer.ggml.model` = "gpt2" or "gemma4"): words to tokens by ranked merges."""
+"""Byte-pair encoding, by ranked merges: `tokenizer.ggml.model` = "gpt2", "gemma4" and "whitespace"."""
 
+import re
 from collections.abc import Mapping
 from itertools import chain, repeat
 from typing import Any
@@ -8,9 +9,9 @@ from ..errors import TokenizerError
 from .base import Tokenizer
 from .merging import NEVER, WordCache, merge
 from .pres import Pre, pre_for
-from .pretokenize import splitter
+from .pretokenize import SPACE_BEYOND_ASCII, splitter
 from .text import BYTE_ALPHABET, escape_spaces, from_alphabet, space_cutter, unescape_spaces
-from .vocab import PREFIX, Defaults, Vocab, strings
+from .vocab import PREFIX, Defaults, Vocab, flag, strings
 
 
 class BpeTokenizer(Tokenizer):
@@ -31,10 +32,14 @@ class BpeTokenizer(Tokenizer):
         self._ranks = _ranks(metadata, vocab.ids)
         if pre.escape_spaces:
             self._cut = space_cutter(key.replace(" ", "") for key in self._ranks if " \u2581" in key)
+        self._drop_spaces = metadata.get(PREFIX + "model") == "whitespace"
+        self._lowercase = flag(metadata, "normalizer.lowercase", False)
         self._words = WordCache(self._encode_word)
 
     def _encode_text(self, text: str) -> list[int]:
-        if self._pre.escape_spaces:
+        if self._drop_spaces:
+            words = _without_spaces(text, self._lowercase)
+        elif self._pre.escape_spaces:
             words = list(chain.from_iterable(map(self._cut, self._split(escape_spaces(text)))))
         else:
             words = self._split(text)
@@ -66,6 +71,12 @@ class BpeTokenizer(Tokenizer):
 
     def _rank_of(self, left: str, right: str) -> float:
         return self._ranks.get(f"{left} {right}", NEVER)
+
+
+def _without_spaces(text: str, lowercase: bool) -> list[str]:
+    if lowercase:
+        text = "".join(char.lower()[0] for char in text)
+    return [word for word in re.split("[\t-\r ]+", SPACE_BEYOND_ASCII.sub(" ", text)) if word]
 
 
 def _pre(metadata: Mapping[str, Any]) -> Pre:

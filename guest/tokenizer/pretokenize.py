@@ -35,7 +35,7 @@ _HAN = (
     (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0x2CEB0, 0x2EBEF), (0x2F800, 0x2FA1F),
 )  # fmt: skip
 _HAN_SIGNS = bytes.maketrans(b"\xd0\xd2", b"\xd7\xd6")
-_SPACE_BEYOND_ASCII = re.compile("[\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
+SPACE_BEYOND_ASCII = re.compile("[\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
 
 
 @cache
@@ -127,7 +127,7 @@ def _han_signs(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return _SPACE_BEYOND_ASCII.sub("\x0b", text)
+    return SPACE_BEYOND_ASCII.sub("\x0b", text)
 
 
 def _expand(pattern: str) -> str:
