@@ -328,7 +328,9 @@ N = len(TOKENS)
     ("changes", "message"),
     [
         ({"model": None}, r"no tokenizer\.ggml\.model"),
-        ({"model": "rwkv"}, r"model 'rwkv' is not supported; supported: .*gpt2"),
+        ({"model": "gpt3"}, r"model 'gpt3' is not supported; supported: bert, .*gpt2"),
+        ({"model": "rwkv"}, r"model 'rwkv' \(RWKV's own kind\) is not supported"),
+        ({"model": "none"}, r"model 'none' \(the file holds no vocabulary: .* is not supported"),
         ({"model": 3}, r"model 3 is not supported"),
         ({"pre": None}, r"pre is None; allowed"),
         ({"pre": "gpt-5"}, r"pre 'gpt-5' is not supported; supported: .*smollm"),
