@@ -1,10 +1,10 @@
-"""Write tests/vectors/vocabularies.json.gz: llama.cpp's vectors, with as much of each vocabulary as they need.
+"""Write tests/vectors/vocabularies.json.gz: llama.cpp's vectors and what they need of each vocabulary.
 
     python tests/make_vocab_vectors.py DIR [NAME=MODEL.gguf,VECTORS.json | NAME=SAMPLE.json …]
 
-DIR holds llama.cpp's `models/ggml-vocab-NAME.gguf` with `.inp` and `.out` beside it; see tests/llama_vectors.py
-for where they come from. VECTORS.json is a file like e2e/data/smollm2-tokens.json, made by llama.cpp for
-MODEL.gguf; SAMPLE.json is what tests/compare_tokenizers.py writes.
+DIR holds llama.cpp's `models/ggml-vocab-NAME.gguf` with `.inp` and `.out` beside it (where they come from
+is said in tests/llama_vectors.py). VECTORS.json is a file like e2e/data/smollm2-tokens.json, made by llama.cpp
+for MODEL.gguf; SAMPLE.json is what tests/compare_tokenizers.py writes.
 
 A token or a merge that is no part of any of the texts cannot have a say in how they are cut. So a vocabulary
 of a quarter of a million tokens becomes one of a thousand or two with which the same texts give the same
@@ -78,7 +78,7 @@ def reduced(
 
 
 def row(name: str, values: dict[str, Any], vectors: list[dict[str, Any]]) -> dict[str, Any]:
-    """`vectors`: text, ids, and where those differ ids without special tokens or of Hugging Face, and text."""
+    """`vectors`: text, ids; where they differ, ids without special tokens or Hugging Face's, and the text."""
     used = {i for vector in vectors for key in IDS for i in vector.get(key, ())}
     small, new = reduced(values, [vector["text"] for vector in vectors], used)
     print(

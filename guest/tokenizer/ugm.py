@@ -25,11 +25,7 @@ class UgmTokenizer(Tokenizer):
         super().__init__(Vocab(metadata, Defaults(roles={"eos": 1, "unk": 2}, add_eos=True)))
         self.add_space_prefix = flag(metadata, "add_space_prefix", False)
         self._merge_spaces = flag(metadata, "remove_extra_whitespaces", False)
-        if "unk" not in self.vocab.roles:
-            raise TokenizerError(
-                f"the file has no {PREFIX}unknown_token_id; this kind of vocabulary needs it"
-            )
-        self._unknown = self.vocab.roles["unk"]
+        self._unknown = self.vocab.need("unk")
         texts, kinds = self.vocab.texts, self.vocab.kinds
         self._scores = numbers(metadata, "scores", self.n_vocab)
         normal = (score for score, kind in zip(self._scores, kinds, strict=True) if kind & NORMAL)

@@ -31,8 +31,8 @@ class WpmTokenizer(Tokenizer):
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         super().__init__(Vocab(metadata, Defaults(roles=_ROLES, add_bos=True, add_sep=True)))
-        self.before, self.after = [self.vocab.roles["bos"]], [self.vocab.roles["sep"]]
-        self._unknown = self.vocab.roles["unk"]
+        self.before, self.after = [self.vocab.need("bos")], [self.vocab.need("sep")]
+        self._unknown = self.vocab.need("unk")
         self._lowercase = flag(metadata, "normalizer.lowercase", True)
         self._strip_accents = flag(metadata, "normalizer.strip_accents", self._lowercase)
         self._longest = max(map(len, self.vocab.texts))
