@@ -5,10 +5,10 @@
     python tests/compare_tokenizers.py DIR [NODE_LLAMA_CPP [SAMPLES]]
 
 DIR is where that was done. With NODE_LLAMA_CPP, the folder of node-llama-cpp (`host/bench/npm/llama.cpp`
-pins it), every string is held to llama.cpp as well. Where it and Hugging Face differ, llama.cpp counts: exit 1
-when an id is not its. Into the folder SAMPLES go some of the strings with their ids, for
-tests/make_vocab_vectors.py. Without NODE_LLAMA_CPP, exit 1 when ids differ for a string that has none of the
-REASONS.
+pins it), every string is held to llama.cpp as well. Where it and Hugging Face differ, llama.cpp counts:
+exit when an id is not its. Into the folder SAMPLES go some of the strings with their ids, for
+tests/make_vocab_vectors.py. Without NODE_LLAMA_CPP, exit 1 when ids differ for a string that has none of
+the REASONS.
 """
 
 import json

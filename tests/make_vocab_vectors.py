@@ -2,9 +2,9 @@
 
     python tests/make_vocab_vectors.py DIR [NAME=MODEL.gguf,VECTORS.json | NAME=SAMPLE.json …]
 
-DIR holds llama.cpp's `models/ggml-vocab-NAME.gguf` with `.inp` and `.out` beside it (where they come from
-is said in tests/llama_vectors.py). VECTORS.json is a file like e2e/data/smollm2-tokens.json, made by llama.cpp
-for MODEL.gguf; SAMPLE.json is what tests/compare_tokenizers.py writes.
+DIR holds llama.cpp's `models/ggml-vocab-NAME.gguf` with `.inp` and `.out` beside it (where they come
+from is said in tests/llama_vectors.py). VECTORS.json is a file like e2e/data/smollm2-tokens.json, made
+by llama.cpp for MODEL.gguf; SAMPLE.json is what tests/compare_tokenizers.py writes.
 
 A token or a merge that is no part of any of the texts cannot have a say in how they are cut. So a vocabulary
 of a quarter of a million tokens becomes one of a thousand or two with which the same texts give the same
