@@ -19,7 +19,6 @@ from .hparams import HParams, hparams_from
 from .kv_cache import cache_sizes
 from .metrics import Progress
 from .program import Program, kv_bucket
-from .quants import SCALE_BYTES
 from .repack import Repack
 from .rope import angle_table
 from .tokenizer import tokenizer_from
@@ -31,6 +30,7 @@ from .weights import (
     Matrix,
     MemoryPlan,
     Read,
+    count_scales,
     largest_binding,
     matrices_of,
     plan_memory,
@@ -170,9 +170,6 @@ def _layout(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str) ->
         "tables": {"angles": 4 * n_ctx * hp.n_rot},
         "staging": {STAGING: min(CHUNK_BYTES, largest_binding(limits), sum(weights.values()))},
     }
-    scale_bytes = sum(
-        slab.scale_bytes for group in matrices.values() for m in group if m.scales for slab in m.slabs
-    )
     plan = plan_memory(
         sizes,
         limits,
@@ -180,7 +177,7 @@ def _layout(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str) ->
         n_batch=n_batch,
         slabs=len(slabs),
         scales=scales,
-        n_scales=scale_bytes // SCALE_BYTES[scales],
+        n_scales=count_scales(matrices),
     )
     return matrices, vectors, sizes, plan
 

@@ -136,8 +136,10 @@ def test_cancel_while_loading_frees_everything():
 
 
 def test_unsupported_tensor_types_are_named():
-    f = raw_gguf.llama_tensor("blk.0.ffn_down.weight", kind=24)
-    with pytest.raises(ArchError, match=r"blk.0.ffn_down.weight has type I8; supported: F32, F16, Q4_0, Q4_1"):
+    f = raw_gguf.llama_tensor("blk.0.ffn_down.weight", kind=26)
+    with pytest.raises(
+        ArchError, match=r"blk.0.ffn_down.weight has type I32; supported: F32, F16, Q4_0, Q4_1"
+    ):
         load(FakeGpu(), f.data())
 
 

@@ -146,7 +146,9 @@ def test_repack_part_agrees_with_the_table(quant):
         part for part in _uses(path) if "<F>" in part
     ]
     constants = dict(re.findall(r"^const (\w+) = (\w+?)u;", source, re.M))
-    if row.block_size == 256:  # what is beside: a word for each, half a word for each 32, HIGH words for each 32
+    if (
+        row.block_size == 256
+    ):  # what is beside: a word for each, half a word for each 32, HIGH words for each 32
         assert constants["SUPER_BYTES"] == str(row.block_bytes)
         assert 4 + 8 * 2 + 32 * int(constants["HIGH"]) == row.beside
         assert f"const HIGH = {constants['HIGH']}u;" in composed(f"quant/{quant.lower()}.wgsl")

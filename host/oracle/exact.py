@@ -12,19 +12,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pagelm.errors import ArchError
 from pagelm.host.oracle import ggml, ops
 from pagelm.host.oracle.arithmetic import Trace
 from pagelm.host.oracle.dequant import BLOCK, q4_0_parts, q4_1_parts, q8_0_parts
 from pagelm.host.oracle.half import F32, round_f16
 from pagelm.host.oracle.weights import Weights
 
+FOLLOWED = ("F32", "F16", "Q4_0", "Q4_1", "Q8_0")  # tensor types whose products are those of ggml here
+
 
 class GgmlExact:
-    """The `Arithmetic` that follows ggml's CPU backend."""
+    """The `Arithmetic` that follows ggml's CPU backend. Raises: ArchError for types not FOLLOWED."""
 
     cache_dtype: type[np.floating[Any]] = np.float16
 
     def __init__(self, weights: Weights) -> None:
+        for name, shape in weights.shapes.items():
+            if len(shape) == 2 and (kind := weights.quant(name)) not in FOLLOWED:
+                raise ArchError(
+                    f"{weights.gguf.name}: {name} has type {kind}; the ggml-exact mode follows the products"
+                    f" of {', '.join(FOLLOWED)}; use the float32 mode (without --exact)"
+                )
         self.weights = weights
         self._packed: dict[str, tuple[F32, F32 | None]] = {}
 

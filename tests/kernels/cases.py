@@ -26,7 +26,9 @@ def widened(case: KernelCase) -> KernelCase:
         expect["s"] = replace(expect["s"], values=bits)
     op = replace(case.op, variant=replace(case.op.variant, scales="f32"))
     first = tuple(widened(of) for of in case.first)
-    return replace(case, id=case.id + "-f32", op=op, inputs={**case.inputs, "s": s}, expect=expect, first=first)
+    return replace(
+        case, id=case.id + "-f32", op=op, inputs={**case.inputs, "s": s}, expect=expect, first=first
+    )
 
 
 EVERY: list[KernelCase] = [
