@@ -30,11 +30,11 @@ from .weights import (
     Matrix,
     MemoryPlan,
     Read,
-    count_scales,
     largest_binding,
     matrices_of,
     plan_memory,
     reads_of,
+    scale_bytes_of,
 )
 
 DEFAULT_N_CTX = 2048
@@ -177,7 +177,7 @@ def _layout(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str) ->
         n_batch=n_batch,
         slabs=len(slabs),
         scales=scales,
-        n_scales=count_scales(matrices),
+        scale_bytes=scale_bytes_of(matrices),
     )
     return matrices, vectors, sizes, plan
 

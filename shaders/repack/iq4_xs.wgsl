@@ -1,6 +1,6 @@
 // IQ4_XS in the file: 136 bytes, f16 d, 2 bytes with the two high bits of eight scales, 4 bytes with their four low
 // ones, 128 bytes of nibbles: byte 16 i + j holds elements 32 i + j (low) and 32 i + 16 + j (high).
-// uses    keep/super.wgsl
+// uses    keep/f16_super.wgsl
 const SUPER_BYTES = 136u;
 const HIGH = 0u;
 
