@@ -1,5 +1,5 @@
 // IQ4_XS: weight = d * scale * number, the numbers in a table, a scale of six bits (minus 32) for each block of 32.
-//   q   a cell is vec4u, see lib/table.wgsl
+//   q   a cell is vec4u, see lib/numbers.wgsl
 //   s   see scale/f16_super.wgsl; one small scale
 // uses    scale/f16_super.wgsl lib/iq4.wgsl
 // source  block_iq4_xs, kvalues_iq4nl in https://github.com/ggml-org/llama.cpp/blob/80fb11ac73e66d89eae2c6a91d8a77428fa733ed/ggml/src/ggml-common.h

@@ -16,6 +16,6 @@ fn small(at: u32, sub: u32) -> u32 {
 
 fn move_cell(at: u32, sub: u32, cell: u32, lane: u32) {
   // repeat quarter in 0..4
-  q[4u * cell + ({quarter}u ^ lane)] = load_word(at + 8u + 16u * sub + 4u * {quarter}u);
+  q[4u * cell + ({quarter}u ^ lane)] = load_word(at + 8u + 16u * sub + 4u * {quarter}u) ^ 0x80000000u;
   // end
 }
