@@ -21,7 +21,7 @@ from importlib.resources import files
 
 from .device import Binding, Kernel
 from .errors import ShaderError
-from .quants import QUANTS, SUPPORTED
+from .quants import QUANTS, SCALES, SUPPORTED
 
 Line = tuple[str, str, int]  # text, file, line number from 1
 
@@ -204,7 +204,6 @@ def compose(
 SHARES = ("alone", "quad")  # no feature needed; subgroups
 # sums in memory, of any number of rows: with one token, with several; sums in registers, of few rows
 ROWS = ("loop", "loop_tokens", "registers")
-SCALES = ("f16", "f32")  # as the file has them; twice the size, and nothing to unpack
 CACHES = ("f32", "f16")  # as they are computed; half the size, and the feature shader-f16 needed
 # What the default model's programs may ask for: one token at a time, one and its guesses, pieces of a prompt.
 TILES = {  # pairs of rows, tokens, blocks at a time
@@ -253,7 +252,7 @@ def _combinations() -> Iterator[Variant]:
     for name in kernel_names():
         uses = " ".join(_parts(f"{name}.wgsl", Variant(name, "F32", "alone", "loop"), {}))
         for quant in SUPPORTED if "quant/" in uses or "repack/" in uses else (None,):
-            for scales in SCALES if quant and QUANTS[quant].scales else (None,):
+            for scales in SCALES if quant and QUANTS[quant].wide else (None,):
                 for share in SHARES if "share/" in uses else (None,):
                     for rows in ROWS if "rows/" in uses else (None,):
                         for tile in tiles_of(name, share, rows):

@@ -20,7 +20,6 @@ from .hparams import HParams, Rope, hparams_from
 from .kv_cache import cache_sizes, check_cache_support
 from .metrics import Progress
 from .program import Program, kv_bucket
-from .quants import SCALE_BYTES
 from .repack import Repack
 from .rope import angle_table
 from .split import chunks_of, read_model
@@ -38,6 +37,7 @@ from .weights import (
     matrices_of,
     plan_memory,
     reads_of,
+    scale_bytes_of,
     vector_sizes,
 )
 
@@ -193,9 +193,6 @@ def _layout(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str, ca
         "tables": {angles_name(i): 4 * n_ctx * hp.n_rot for i in range(len(hp.ropes))},
         "staging": {STAGING: min(CHUNK_BYTES, largest_binding(limits), sum(weights.values()))},
     }
-    scale_bytes = sum(
-        slab.scale_bytes for group in matrices.values() for m in group if m.scales for slab in m.slabs
-    )
     plan = plan_memory(
         sizes,
         limits,
@@ -204,7 +201,7 @@ def _layout(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str, ca
         slabs=len(slabs),
         cache_type=cache_type,
         scales=scales,
-        n_scales=scale_bytes // SCALE_BYTES[scales],
+        scale_bytes=scale_bytes_of(matrices),
     )
     return matrices, vectors, sizes, plan
 

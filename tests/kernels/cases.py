@@ -21,16 +21,22 @@ from kernels.products import THOROUGH, gate_up_cases, matmul_cases, project_case
 from kernels.repacking import repack_cases
 
 from pagelm.kernels import variants
+from pagelm.quants import QUANTS as TABLE
 
 
 def widened(case: KernelCase) -> KernelCase:
-    """The same with f32 scales: exactly the numbers that the f16 ones stand for."""
-    s = case.inputs["s"].view(np.float16).astype(np.float32)
-    expect = dict(case.expect)
-    if "s" in expect:  # what repack writes, as bits
-        s = s.view(np.uint32)
-        bits = expect["s"].values.view(np.float16).astype(np.float32).view(np.uint32)
-        expect["s"] = replace(expect["s"], values=bits)
+    """The same with f32 scales: exactly the numbers that those of the file stand for."""
+    s, quant, expect = case.inputs["s"], case.op.variant.quant, dict(case.expect)
+    if quant in MORE:  # written by repack, in a buffer of another size
+        s = np.zeros(s.size * TABLE[quant].wide // TABLE[quant].beside, s.dtype)
+        if "s" in expect:
+            expect["s"] = replace(expect["s"], values=np.zeros(s.size))
+    else:
+        s = s.view(np.float16).astype(np.float32)
+        if "s" in expect:  # what repack writes, as bits
+            s = s.view(np.uint32)
+            bits = expect["s"].values.view(np.float16).astype(np.float32).view(np.uint32)
+            expect["s"] = replace(expect["s"], values=bits)
     op = replace(case.op, variant=replace(case.op.variant, scales="f32"))
     first = tuple(widened(of) for of in case.first)
     return replace(
