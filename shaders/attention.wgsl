@@ -1,7 +1,6 @@
 // attention: softmax-weighted values of one stretch of the context, for the query heads that share one kv head.
 //   o = sum_p exp(s_p - m) v_p      m = max_p s_p      l = sum_p exp(s_p - m)      s_p = capped(SCALE * q . k_p)
-//   over positions p of the stretch with n_past + t - WINDOW < p <= n_past + t; attention_combine puts the stretches together, and where
-//   there is one only, o is divided by l here
+//   over its positions n_past + t - WINDOW < p <= n_past + t; of a single stretch o / l, else see attention_combine
 // shapes  q (n_tokens, Q_STRIDE)   k_cache, v_cache (N_CTX, N_EMBD_KV)   o (n_tokens, N_SPLIT, Q_STRIDE)
 //         ml (n_tokens, N_SPLIT, N_HEAD) pairs (m, l)   all f32
 // grid    x, y: ceil(SHARERS * N_HEAD / G * stretches / WG) workgroups, folded; z: ceil(n_tokens / T)
