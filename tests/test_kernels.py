@@ -61,12 +61,12 @@ def test_bindings_come_in_order_with_their_access():
 def test_overrides_must_be_complete_and_known():
     with pytest.raises(ShaderError, match="no value for override EPS, STRIDE"):
         compose(NORM, {"N_EMBD": 8})
-    with pytest.raises(ShaderError, match="has no override WIDTH; it has EPS, N_EMBD, STRIDE, WG"):
+    with pytest.raises(ShaderError, match="no override WIDTH; it has BIAS, EPS, MEAN, N_EMBD, OWN, ROWS, STRIDE, WG"):
         compose(NORM, {**SIZES, "WIDTH": 1})
 
 
 def test_unknown_kernels_and_missing_types_are_named():
-    with pytest.raises(ShaderError, match="shaders/nope.wgsl does not exist; kernels: accept, add, argmax"):
+    with pytest.raises(ShaderError, match="shaders/nope.wgsl does not exist; kernels: accept, activate, add"):
         compose(Variant("nope"), {})
     with pytest.raises(ShaderError, match="shaders/embed.wgsl needs a tensor type; allowed: F32, F16"):
         compose(Variant("embed"), {})
