@@ -87,12 +87,13 @@ def _tensors(hp: HParams, gguf: Gguf) -> Iterator[Demand]:
         else:
             for name, n_rows in heads.items():
                 yield from matrix(b + name, n_rows, hp.n_embd)
+        heads_normed = any(f"{b}attn_{x}_norm.weight" in there for x in "qk")
         for name, n_heads in (("attn_q_norm", hp.n_head), ("attn_k_norm", hp.n_head_kv)):
             if spec.qk_norm == "head":
                 yield f"{b}{name}.weight", (hp.n_embd_head,), ()
             elif spec.qk_norm == "row":
                 yield f"{b}{name}.weight", (n_heads * hp.n_embd_head,), ()
-            elif spec.norm == "layer" and f"{b}{name}.weight" in there:
+            elif spec.norm == "layer" and heads_normed:
                 yield f"{b}{name}.weight", (n_heads, hp.n_embd_head), ()
         yield from matrix(b + "attn_output", hp.n_embd, hp.n_embd_q)
         if spec.post_norm:
