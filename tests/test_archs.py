@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from archs import MODELS, Reference, gguf_bytes, load
 from archs.references import log_softmax
-from archs.values import stored
+from archs.values import stored, write_decoded
 
 import pagelm
 from pagelm.arch import supported
@@ -132,6 +132,35 @@ def test_every_step_can_be_read(got):
     for label, values in got.steps.items():
         assert values.size and np.isfinite(values).all(), label
         assert np.abs(values).max() > 0, label
+
+
+MIXED = {"attn_v": "Q8_0", "attn_q.": "Q4_0", "ffn_up": "Q4_1", "": "F16"}
+
+
+@pytest.mark.parametrize("name", ["llama-bias", "gpt2", "stablelm-parallel"])
+def test_types_that_are_mixed_and_tensors_in_slabs_give_the_same(gpu, tmp_path, name):
+    """As the same numbers in F32 do, each tensor whole: biases and norms of heads find their rows."""
+    model, ids = MODELS[name].of_types(MIXED), list(load(name).ids[:20])
+    limits, limit = gpu.limits, 16000  # the feed-forward's matrices and the embedding are past it
+
+    async def logits(source: bytes | str) -> tuple[np.ndarray, np.ndarray, int]:
+        lm = await pagelm.load(source, gpu=gpu, tune="off", n_ctx=48)
+        try:
+            prompt = np.array(await lm.prefill_logits(ids))
+            plain = np.array(await lm.prefill_logits(ids, stop="output_norm"))
+            return prompt, plain, lm.plan.slabs
+        finally:
+            await lm.close()
+
+    whole = asyncio.run(logits(str(write_decoded(model, tmp_path / "decoded.gguf"))))
+    gpu.limits = replace(limits, max_storage_buffer_binding_size=limit)
+    try:
+        cut = asyncio.run(logits(gguf_bytes(model)))
+    finally:
+        gpu.limits = limits
+    assert cut[2] > whole[2]
+    for got, expected in zip(cut[:2], whole[:2], strict=True):
+        assert worst(got, expected) <= 1e-5
 
 
 def test_a_mistral_s_window_is_honoured(gpu):
