@@ -1,7 +1,7 @@
 """Every dense architecture on the native GPU against llama.cpp: tiny random models, see tests/archs.
 
-Where llama.cpp does not compute what a model's makers say, and pagelm does, the comparison leaves that out: the
-window that the metadata of a `mistral` names, which llama.cpp ignores.
+Where llama.cpp does not compute what a model's makers say, and pagelm does, the comparison leaves that out:
+the window that the metadata of a `mistral` names, which llama.cpp ignores.
 """
 
 import asyncio
@@ -24,7 +24,11 @@ pytestmark = pytest.mark.gpu
 
 WINDOW = "attention.sliding_window"
 IGNORED = {"mistral": WINDOW}  # keys that llama.cpp does not read
-DENSE = [name for name, model in MODELS.items() if model.arch in supported() and "expert_count" not in model.metadata]
+DENSE = [
+    name
+    for name, model in MODELS.items()
+    if model.arch in supported() and "expert_count" not in model.metadata
+]
 LEAST = 1e-6  # normalised mean square error; llama.cpp's gelu alone, a table of half floats, makes 3e-7
 PIECES = (21, 40)  # where a prompt is cut
 
@@ -64,7 +68,9 @@ class Answers:
     pieces: np.ndarray  # of the last of each piece of it
     greedy: list[int]
     steps: dict[str, np.ndarray]  # label -> the result of that step for the last token
-    plain: np.ndarray  # logits of the last token by the pass of one operation a dispatch, its last step in numpy
+    plain: (
+        np.ndarray
+    )  # logits of the last token by the pass of one operation a dispatch, its last step in numpy
 
 
 async def answers(gpu: NativeGpu, name: str) -> Answers:

@@ -187,7 +187,12 @@ def test_default_model_has_what_it_should(model_path):
     source.close()
     hp = hparams_from(gguf)
     assert (hp.n_embd, hp.n_layer, hp.n_head, hp.n_head_kv, hp.n_embd_head) == (576, 30, 9, 3, 64)
-    assert (hp.n_ff, hp.n_vocab, hp.n_ctx_train, hp.ropes) == (1536, 49152, 8192, (Rope(1e5, n_ctx_orig=8192),))
+    assert (hp.n_ff, hp.n_vocab, hp.n_ctx_train, hp.ropes) == (
+        1536,
+        49152,
+        8192,
+        (Rope(1e5, n_ctx_orig=8192),),
+    )
     assert len(operands_of(hp, gguf)) == 272
 
 
@@ -218,7 +223,8 @@ def test_the_period_may_be_a_number_or_a_list_in_the_file():
     listed = [False, True, True]
     assert windows("gemma2", 3, **sized, attention__sliding_window_pattern=listed) == [0, 9, 9]
     with pytest.raises(
-        ArchError, match="gemma2.attention.sliding_window_pattern is .*; allowed: an integer, or one for each of 4"
+        ArchError,
+        match="gemma2.attention.sliding_window_pattern is .*; allowed: an integer, or one for each of 4",
     ):
         windows("gemma2", 4, **sized, attention__sliding_window_pattern=listed)
 
@@ -291,7 +297,9 @@ def test_rope_scaling_that_makes_no_sense_is_refused_by_name(key, value, allowed
 
 
 def test_yarn_does_not_shorten_a_context():
-    with pytest.raises(ArchError, match=r"llama.rope.scaling.factor is 0.5; allowed: a number from 1, with yarn"):
+    with pytest.raises(
+        ArchError, match=r"llama.rope.scaling.factor is 0.5; allowed: a number from 1, with yarn"
+    ):
         rope_of(rope__scaling__type="yarn", rope__scaling__factor=0.5)
 
 
@@ -316,7 +324,9 @@ def test_granite_s_four_scales():
     hp = hparams_from(named("granite"))
     scales = hp.embedding_scale, hp.attention_scale, hp.residual_scale, hp.logit_scale
     assert scales == (1.0, 4**-0.5, 1.0, 1.0)
-    with pytest.raises(ArchError, match="granite.rope.scaling.finetuned is false; allowed: true .anything else"):
+    with pytest.raises(
+        ArchError, match="granite.rope.scaling.finetuned is false; allowed: true .anything else"
+    ):
         hparams_from(named("granite", rope__scaling__finetuned=False))
 
 

@@ -61,7 +61,9 @@ def test_bindings_come_in_order_with_their_access():
 def test_overrides_must_be_complete_and_known():
     with pytest.raises(ShaderError, match="no value for override EPS, STRIDE"):
         compose(NORM, {"N_EMBD": 8})
-    with pytest.raises(ShaderError, match="no override WIDTH; it has BIAS, EPS, MEAN, N_EMBD, OWN, ROWS, STRIDE, WG"):
+    with pytest.raises(
+        ShaderError, match="no override WIDTH; it has BIAS, EPS, MEAN, N_EMBD, OWN, ROWS, STRIDE, WG"
+    ):
         compose(NORM, {**SIZES, "WIDTH": 1})
 
 

@@ -15,7 +15,7 @@ def plain(base: float, n_rot: int) -> np.ndarray:
 
 
 def yarn(base: float, n_rot: int, scale: float, n_orig: int, fast: float = 32, slow: float = 1) -> np.ndarray:
-    """arXiv:2309.00071, with the ramp of its authors' code: linear in the pair's number between two whole ones."""
+    """arXiv:2309.00071, with the ramp of its authors' code: linear in the pair's number."""
     theta = plain(base, n_rot)
 
     def number(turns: float) -> float:  # of the pair whose wave length goes so often into the context
@@ -66,7 +66,9 @@ def test_magnitude():
     assert magnitude(both) == pytest.approx(2.2772589, abs=1e-7)
 
 
-@pytest.mark.parametrize("rope", [Rope(1e4), Rope(1e4, 1 / 4, yarn=(32.0, 1.0), attn_factor=1.2, n_ctx_orig=64)])
+@pytest.mark.parametrize(
+    "rope", [Rope(1e4), Rope(1e4, 1 / 4, yarn=(32.0, 1.0), attn_factor=1.2, n_ctx_orig=64)]
+)
 def test_table_is_rounded_once(rope):
     n_ctx, n_rot = 300, 24
     factors = [1 + i / 5 for i in range(n_rot // 2)]

@@ -18,7 +18,11 @@ from pagelm.quants import QUANTS, SUPPORTED
 from pagelm.sources import MemorySource
 from pagelm.tensors import Operand, operands_of
 
-DENSE = [name for name, model in MODELS.items() if model.arch in supported() and "expert_count" not in model.metadata]
+DENSE = [
+    name
+    for name, model in MODELS.items()
+    if model.arch in supported() and "expert_count" not in model.metadata
+]
 
 
 def parse(data: bytes) -> Gguf:
@@ -153,7 +157,9 @@ def test_biases_of_projections_are_optional_in_a_llama():
         assert name not in operands(gguf)
 
 
-@pytest.mark.parametrize("name", ["output.bias", "output_norm.bias", "blk.0.attn_norm.bias", "token_embd.bias"])
+@pytest.mark.parametrize(
+    "name", ["output.bias", "output_norm.bias", "blk.0.attn_norm.bias", "token_embd.bias"]
+)
 def test_biases_that_no_pass_adds_are_refused(name):
     gguf = model("llama")
     add(gguf, name, "output_norm.weight", shape=(MODELS["llama"].shapes["token_embd.weight"][0],))
@@ -176,7 +182,8 @@ def test_norms_of_heads():
     assert gguf.tensors["blk.0.attn_q_norm.weight"].shape == (4, 16)
     found = operands(gguf)
     assert [found[f"blk.0.attn_{x}_norm.weight"] for x in "qk"] == [
-        Operand(name, name, 0, n) for name, n in (("blk.0.attn_q_norm.weight", 64), ("blk.0.attn_k_norm.weight", 32))
+        Operand(name, name, 0, n)
+        for name, n in (("blk.0.attn_q_norm.weight", 64), ("blk.0.attn_k_norm.weight", 32))
     ]
     assert "blk.0.ffn_norm.weight" not in found
 
@@ -190,7 +197,10 @@ def test_norms_of_queries_and_keys_come_together(kept):
 
 
 def test_vectors_must_be_f32():
-    for name, tensor in (("llama", "blk.0.attn_norm.weight"), ("stablelm-parallel", "blk.0.attn_q_norm.weight")):
+    for name, tensor in (
+        ("llama", "blk.0.attn_norm.weight"),
+        ("stablelm-parallel", "blk.0.attn_q_norm.weight"),
+    ):
         gguf = model(name)
         add(gguf, tensor, tensor, quant=QUANTS["F16"])
         assert f"{tensor} has type F16; vectors must be F32" in refusal(gguf)

@@ -33,7 +33,7 @@ def activated(x: np.ndarray, gelu: bool, off: np.ndarray | float = 0.0) -> tuple
     return y, own + slope * off
 
 
-WHY = "relative (4 + 2 |k|) 1.2e-7, of GELU (4 + 5.5 |k|) 1.2e-7; 6e-7 for what it is multiplied by; exp(-80) |x|"
+WHY = "relative (4 + 2 |k|) 1.2e-7, of GELU (4 + 5.5 |k|) 1.2e-7; exp(-80) |x|; 6e-7 for a product"
 HARD = [0, -0.0, 88, -88, -200, 3e4, -3e4, 1e13, -1e13, 5.5, -5.5, 1e-20]
 
 

@@ -255,7 +255,10 @@ def stretch_case(
         s, v, d = of.scores[t, :, start:end], values[start:end], d_scores[t, :, start:end]
         m, d_m = s.max(1, keepdims=True), d.max(1, keepdims=True)
         e = np.exp(s - m)
-        slack = e * (ULP * (split**0.5 + 4 + 4 * rescalings(s, start % 4) + 2 * (m - s)) + np.expm1(d + d_m)) + 1e-37
+        slack = (
+            e * (ULP * (split**0.5 + 4 + 4 * rescalings(s, start % 4) + 2 * (m - s)) + np.expm1(d + d_m))
+            + 1e-37
+        )
         o, d_o = np.einsum("hp,phd->hd", e, v), np.einsum("hp,phd->hd", slack, np.abs(v))
         if whole:
             total, d_total = e.sum(1, keepdims=True), slack.sum(1, keepdims=True)

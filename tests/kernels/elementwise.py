@@ -14,7 +14,6 @@ from kernels.data import (
     padded,
     quantised,
     rng,
-    rows,
     spiky,
     state,
 )
@@ -106,7 +105,10 @@ def scaled_embed_cases() -> list[KernelCase]:
         factors = {"h": scale, "partials": scale**2, "x": scale}
         outputs = {}
         for out, ulps in {"h": 6, "partials": 44, "x": 4}.items():
-            values = np.where(case.inputs[out] == case.expect[out].values, 1, factors[out]) * case.expect[out].values
+            values = (
+                np.where(case.inputs[out] == case.expect[out].values, 1, factors[out])
+                * case.expect[out].values
+            )
             why = "d * q + m rounds twice, the scale once; h once more; 32 squares are added up"
             outputs[out] = Expect(values, ulps * EPS32 * np.abs(values) + 1e-30, why)
         op = replace(case.op, overrides={**case.op.overrides, "SCALE": scale})

@@ -39,7 +39,7 @@ def linear_case(
     row0: int = 0,
     end: int | None = None,
 ) -> KernelCase:
-    """`normed`: x needs no division; else by the root that its partial sums give. `row0` … `end`: of this slab."""
+    """`normed`: x needs no division by the root of its partial sums. `row0` … `end`: rows of this slab."""
     n_tokens, end, stride = 5, end or n_out, padded(n_out)
     r = rng(name)
     norm = Normed(r, n_tokens, n_in, share, tile)
@@ -58,7 +58,13 @@ def linear_case(
     before = filled(-9, n_tokens + SPARE, stride)
     expect, allowed = f64(before), np.zeros(before.shape)
     expect[:n_tokens, part], allowed[:n_tokens, part] = y, off
-    inputs = {**whole[row0 : padded(end)].tiles, **norm.inputs, "b": b, "now": state(3, n_tokens), "y": before}
+    inputs = {
+        **whole[row0 : padded(end)].tiles,
+        **norm.inputs,
+        "b": b,
+        "now": state(3, n_tokens),
+        "y": before,
+    }
     op: Op = product_op(
         "linear",
         whole,

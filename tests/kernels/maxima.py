@@ -60,7 +60,10 @@ def logits_cases() -> list[KernelCase]:
     w = quantised("Q4_1", spiky(r, 128, 32))
     cases.append(logits_case("logits-slab", w, "quad", Tile(4, 1), 128, 5, row0=32, end=96))
     cases.append(logits_case("logits-slab-t4", w, "alone", Tile(4, 4), 128, 4, row0=32, end=96))
-    for name, share, tile in (("logits-capped", "quad", Tile(4, 1)), ("logits-capped-t4", "alone", Tile(4, 4))):
+    for name, share, tile in (
+        ("logits-capped", "quad", Tile(4, 1)),
+        ("logits-capped-t4", "alone", Tile(4, 4)),
+    ):
         cases.append(capped_case(name, share, tile))
     cases.append(logits_case("logits-more-than-t4", w, "quad", Tile(4, 4), 128, 6))
     return cases

@@ -27,7 +27,9 @@ def normed(x: np.ndarray, gain: np.ndarray, mean: bool) -> tuple[np.ndarray, np.
     return y, allowed
 
 
-WHY = "relative 4e-6 + 3e-8 sqrt(n); with a mean as 4e-7 + 3e-8 sqrt(n) of max |x| / deviation; 6e-8 for a bias"
+WHY = (
+    "relative 4e-6 + 3e-8 sqrt(n); with a mean as 4e-7 + 3e-8 sqrt(n) of max |x| / deviation; 6e-8 for a bias"
+)
 
 
 def norm_cases() -> list[KernelCase]:
@@ -99,7 +101,7 @@ def heads_cases() -> list[KernelCase]:
 def heads_case(
     shape: tuple[int, int, int], n_rot: int, neox: bool, norm: str, mean: bool = False
 ) -> KernelCase:
-    """`norm`: none, "head" with a gain for all, "own" with one for each head, "row" over all heads together."""
+    """`norm`: none, "head" with a gain for all, "own" with one for each, "row" over all heads together."""
     n_head, n_head_kv, d = shape
     name = f"heads-{n_head}/{n_head_kv}x{d}-rope{n_rot}" + "-neox" * neox
     name += f"-{norm}" * bool(norm) + "-mean" * mean
@@ -164,6 +166,8 @@ def heads_case(
         "ROW": int(norm == "row"),
         "EPS": EPS,
     }
-    op = Op("heads", Variant("heads"), tuple(inputs), overrides, workgroups=1, per_token=n_head + 2 * n_head_kv)
+    op = Op(
+        "heads", Variant("heads"), tuple(inputs), overrides, workgroups=1, per_token=n_head + 2 * n_head_kv
+    )
     outputs = {name: outputs[name] for name in before}
     return KernelCase(name, op, inputs, outputs, n_tokens)
