@@ -1,14 +1,13 @@
 // attention: softmax-weighted values of one stretch of the context, for the query heads that share one kv head.
 //   o = sum_p exp(s_p - m) v_p      m = max_p s_p      l = sum_p exp(s_p - m)      s_p = capped(SCALE * q . k_p)
-//   over positions p of the stretch with n_past + t - WINDOW < p <= n_past + t; attention_combine puts the stretches together; where
-//   there is one only it may be WHOLE, and o is divided by l here
+//   over its positions n_past + t - WINDOW < p <= n_past + t; of a single stretch o / l, else see attention_combine
 // shapes  q (n_tokens, Q_STRIDE)   k_cache, v_cache (N_CTX, N_EMBD_KV)   o (n_tokens, N_SPLIT, Q_STRIDE)
 //         ml (n_tokens, N_SPLIT, N_HEAD) pairs (m, l)   all f32, the caches as cache/<C>.wgsl
 // grid    x, y: ceil(SHARERS * N_HEAD / G * stretches / WG) workgroups, folded; z: ceil(n_tokens / T)
 // tile    G query heads of one kv head x T tokens per invocation, D vectors of 4 of a head in each of the SHARERS
 // uses    lib/now.wgsl lib/grid.wgsl lib/cap.wgsl share/<S>.wgsl cache/<C>.wgsl
-// error   relative to sum_p |weight v|: 1.2e-7 * (sqrt(SPLIT) + 4 + 4 r + 2 (m - s)), + what the scores leave;
-//         r: how often a larger score comes later, for then the sums are multiplied by an exp of 3 + 2|x| ulp
+// error   relative to sum_p |weight v|: 1.2e-7 * (sqrt(SPLIT) + 4 + 4 r + 2 (m - s)), + what the scores leave; r: how
+//         often a larger score comes later, for then the sums are multiplied by an exp of 3 + 2|x| ulp
 // source  Dao et al. 2022, arXiv:2205.14135
 override N_HEAD: u32;          // query heads
 override N_GROUP: u32 = {G}u;  // query heads of one kv head, a multiple of G
@@ -70,8 +69,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
   // condition, for the reason in rows/loop.wgsl; a stretch past the context is walked once, and not stored.
   var p = start;
   if (WINDOW > 0u) {
-    let position = now.n_past + t0;  // of the first token here
-    p = max(p, (max(position + 1u, WINDOW) - WINDOW) & ~3u);
+    p = max(p, (max(now.n_past + t0 + 1u, WINDOW) - WINDOW) & ~3u);  // where the first token's begins
   }
   loop {
     // repeat t in 0..T

@@ -1,6 +1,7 @@
 // attn_values: the weighted mean of the cached values for each query head.
 //   y[t,h,d] = sum_p s[t,h,p] * v_cache[p, h / N_GROUP, d]       over n_past + t - WINDOW < p <= n_past + t
-// shapes  s (n_tokens, N_HEAD, N_CTX)   v_cache (n_ctx, N_EMBD_KV)   y (n_tokens, Y_STRIDE) = (n_tokens, N_HEAD, N_EMBD_HEAD)
+// shapes  s (n_tokens, N_HEAD, N_CTX)   v_cache (n_ctx, N_EMBD_KV)
+//         y (n_tokens, Y_STRIDE) = (n_tokens, N_HEAD, N_EMBD_HEAD)
 // grid    x, y: ceil(N_HEAD * N_EMBD_HEAD / 4 / WG) workgroups, folded; z: one per token
 // uses    lib/state.wgsl lib/grid.wgsl cache/<C>.wgsl
 // error   1.2e-7 * sqrt(n) * sum_p |s v| over n positions, in 64-position partial sums

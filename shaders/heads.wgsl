@@ -1,5 +1,5 @@
 // heads: queries and keys made ready for attention, and the write into the cache.
-//   of each head of q and k: its norm (with ROW that of its row), if any, then rope, if any; of v the values as they are
+//   of each head of q and k: its norm (with ROW that of its row), if any, then rope, if any; v as it is
 //   norm (x - m) / sqrt(mean (x - m)^2 + EPS) * gain, m = 0 or with MEAN the mean; rope as in rope.wgsl
 // shapes  qkv (n_tokens, STRIDE): q, k and v, each from a multiple of 32 on   angles (n_ctx, N_ROT / 2) (cos, sin)
 //         q_gain, k_gain (N_EMBD_HEAD), or with OWN (heads, N_EMBD_HEAD), read with NORM only

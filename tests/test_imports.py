@@ -72,10 +72,12 @@ EDGES: dict[str, set[str]] = {
     "tune": {"adapt", "cancel", "device", "forward", "kernels", "metrics", "weights"},
     "adapt": {"device", "kernels"},
     "repack": {"device", "kernels", "weights"},
-    "weights": {"device", "gguf", "hparams", "quants"},
+    "weights": {"device", "gguf", "hparams", "quants", "tensors"},
+    "tensors": {"gguf", "hparams", "quants"},
+    "rope": {"hparams"},
     "kv_cache": {"device", "hparams"},
     "kernels": {"device", "quants"},
-    "hparams": {"arch", "gguf", "quants", "string_array"},
+    "hparams": {"arch", "gguf", "string_array"},
     "split": {"cancel", "device", "gguf", "sources"},
     "gguf": {"cursor", "device", "quants", "string_array"},
     "cursor": {"device", "string_array"},
@@ -94,14 +96,13 @@ EDGES: dict[str, set[str]] = {
     "guess": set(),
     "metrics": set(),
     "quants": set(),
-    "rope": set(),
     "sources": set(),
     "string_array": set(),
     "tokenizer": set(),
 }
 # Edges for types alone (`if TYPE_CHECKING:`), which do not exist when the program runs.
 TYPE_EDGES = {("generation", "engine"), ("profile", "engine")}
-PACKAGES = ("arch", "tokenizer")  # one line in EDGES stands for all of their modules
+PACKAGES = ("arch", "forward", "tokenizer")  # one line in EDGES stands for all of their modules
 THIRD_PARTY = {"device.browser": {"js", "pyodide"}, "device.browser_sources": {"js", "pyodide"}} | {
     "device.browser_store": {"pyodide"},
     "device.native": {"wgpu"},

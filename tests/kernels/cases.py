@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 from kernel_case import KernelCase
+from kernels.activation import activation_cases, bias_cases
 from kernels.attention import (
     baseline_cases,
     combine_cases,
@@ -14,8 +15,16 @@ from kernels.attention import (
     stretch_cases,
 )
 from kernels.data import MORE, TILES, Tile
-from kernels.elementwise import elementwise_cases, embed_cases, more_embed_cases, rms_norm_cases, share_cases
+from kernels.elementwise import (
+    elementwise_cases,
+    embed_cases,
+    more_embed_cases,
+    scaled_embed_cases,
+    share_cases,
+)
+from kernels.linear import linear_cases
 from kernels.maxima import accept_cases, argmax_cases, logits_cases
+from kernels.norms import heads_cases, norm_cases
 from kernels.probes import probe_cases
 from kernels.products import THOROUGH, gate_up_cases, matmul_cases, project_cases, qkv_cases
 from kernels.repacking import repack_cases
@@ -66,12 +75,15 @@ EVERY: list[KernelCase] = [
     *repack_cases(),
     *embed_cases(),
     *more_embed_cases(),
+    *scaled_embed_cases(),
     *matmul_cases(),
     *qkv_cases(),
     *gate_up_cases(),
+    *linear_cases(),
     *project_cases(),
     *logits_cases(),
-    *rms_norm_cases(),
+    *norm_cases(),
+    *heads_cases(),
     *rope_cases(),
     *kv_store_cases(),
     *baseline_cases(),
@@ -79,6 +91,8 @@ EVERY: list[KernelCase] = [
     *half_cases(),
     *combine_cases(),
     *elementwise_cases(),
+    *activation_cases(),
+    *bias_cases(),
     *argmax_cases(),
     *probe_cases(),
     *accept_cases(),
