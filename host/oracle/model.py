@@ -81,6 +81,11 @@ class Oracle:
         activate = "clamped_swiglu" if hp.arch.activation == "clamped" else self._activation
         self._activate: Callable[..., F32] = getattr(self._math, activate)
 
+    @property
+    def cut_matters(self) -> bool:
+        """Whether logits depend on how tokens are cut into passes, beyond the last bits."""
+        return self._math.cut_matters
+
     def labels(self) -> list[str]:
         """The keys that `forward` puts into a trace, in order."""
         return labels(self.hparams, self.weights.operands)
@@ -236,7 +241,7 @@ class Oracle:
         return add("ffn_residual", x, norm("post_ffw_norm", linear("ffn_down", act)))
 
     def _experts(self, at: str, x: F32, logits: F32, note: Callable[[str, F32], F32]) -> F32:
-        """What each token's experts make of its row of x, by the weights that the router's logits give them."""
+        """What each token's experts make of its row of x, by the weights that the router gives them."""
         hp = self.hparams
         assert hp.arch.experts is not None
         chosen, shares = ops.top_experts(logits, hp.n_expert_used, hp.arch.experts.over_all)
