@@ -121,6 +121,8 @@ def _not_followed(weights: Weights) -> str:
     hp = weights.hparams
     if hp.arch.name not in FOLLOWED:
         return f"architecture {hp.arch.name!r}, only {', '.join(FOLLOWED)}"
+    if hp.n_expert:
+        return "experts"
     if hp.arch.name == "llama" and any(layer.window for layer in hp.layers):
         return "a sliding window"  # llama.cpp ignores it
     if any(rope != Rope(rope.freq_base, n_ctx_orig=rope.n_ctx_orig) for rope in hp.ropes):
