@@ -1,4 +1,4 @@
-"""The K types in ggml's arithmetic: quants by hand, products against decoded weights, sums in ggml's order."""
+"""The K types in ggml's arithmetic: quants by hand, products of decoded weights, sums in ggml's order."""
 
 import gguf
 import numpy as np
