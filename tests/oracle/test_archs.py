@@ -197,12 +197,12 @@ def test_learned_positions_end():
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("qwen2", "architecture 'qwen2'"),
+        ("stablelm", "architecture 'stablelm'"),
+        ("mixtral", "experts"),
         ("gpt2", "architecture 'gpt2'"),
         ("mistral", "a sliding window"),
-        ("llama3", "the scaling of rope"),
-        ("llama-linear", "the scaling of rope"),
         ("llama-yarn", "the scaling of rope"),
+        ("phi3-long", "the scaling of rope"),
     ],
 )
 def test_exact_mode_refuses_what_it_does_not_follow(name, what):
