@@ -118,9 +118,9 @@ def test_matrices_hold_every_row_in_whole_tiles(data, times, scales):
                 assert slab.row0 % 32 == 0 and (slab.n_rows % 32 == 0 or slab is m.slabs[-1])
                 cells = padded(slab.n_rows) * m.n_blocks
                 assert slab.nbytes == m.quant.cell_bytes * cells <= limit
-                each = {None: 0, "f16": 2, "f32": 4}[m.scales]
-                assert slab.scale_bytes == max(4, each * m.quant.scales * cells) <= limit
-            assert m.scales == (scales if m.quant.scales else None)
+                each = m.quant.wide if m.scales == "f32" else m.quant.beside
+                assert slab.scale_bytes == max(4, each * cells // 8) <= limit
+            assert m.scales == (scales if m.quant.wide else None)
         if not group.endswith("ffn_gate_up"):
             assert len(set(taken)) == len(taken)
         by_tensor = {s.tensor: (m.row0 + s.start, s.step) for m in parts for s in m.sections}

@@ -137,5 +137,10 @@ def _not_followed(weights: Weights) -> str:
         return "a sliding window"  # llama.cpp ignores it
     if any(rope.yarn or rope.attn_factor != 1 for rope in hp.ropes):
         return "the scaling of rope"
+    if hp.attention_cap or hp.logit_cap:
+        return "caps of scores or logits"
+    odd = [name for name, op in weights.operands.items() if weights.quant(name) == "Q4_K" and op.n_rows % 8]
+    if odd:  # ggml multiplies these in another order
+        return f"{odd[0]} in Q4_K with {weights.shape(odd[0])[0]} rows, only whole eights"
     kinds = sorted({weights.quant(name) for name in weights.operands} - set(TYPES))
     return f"tensors of type {', '.join(kinds)}, only {', '.join(TYPES)}" if kinds else ""

@@ -29,6 +29,46 @@ def rope_cases() -> list[KernelCase]:
     return cases
 
 
+def half_cases() -> list[KernelCase]:
+    """Those of kernels with an f16 cache: its numbers are rounded first, then all is as with f32."""
+    cases = [kv_store_f16_case()]
+    for share in SHARERS:
+        for tokens in (1, 2):
+            cases.append(stretch_case(share, tokens, 9, 3, 64, 126, 5, 64, cache="f16"))
+    cases.append(stretch_case("quad", 2, 6, 3, 20, 27, 3, 12, cache="f16"))
+    cases += (c for c in baseline_case(4, 2, 64, 61, 5, "f16") if c.op.variant.kernel != "softmax")
+    return cases
+
+
+def kv_store_f16_case() -> KernelCase:
+    """Exact where f16 has the number, or either neighbour; the largest number for all that are past it."""
+    n, n_past = 64, 1
+    r = rng("kv_store-f16")
+    new = {name: rows(spiky(r, 2, n), 96) for name in "kv"}
+    new["k"][0, :8] = 65504, -65504, 65519, 65520, -7e4, 1e38, -3.4028234e38, 2049
+    new["v"][1, :8] = 2**-14, -(2**-14), 2**-15, 2**-24, 1e-5, 1e-9, 0, -1 / 3
+    cache = {f"{name}_cache": spiky(r, 4, n).astype(np.float16) for name in "kv"}
+    outputs = {}
+    for name, before in cache.items():
+        expect, allowed = f64(before), np.zeros(before.shape)
+        expect[1:3] = np.clip(f64(new[name[0]][:, :n]), -65504, 65504)
+        allowed[1:3] = rounded_to_f16(expect[1:3])
+        outputs[name] = Expect(expect, allowed, "either neighbour; subnormals may be flushed")
+    inputs = {**new, "state": state(n_past, 2), **cache}
+    overrides = {"N_EMBD_KV": n, "STRIDE": 96, "N_CTX": 4}
+    op = Op("kv_store", Variant("kv_store", cache="f16"), tuple(inputs), overrides, invocations=n)
+    return KernelCase("kv_store-f16", op, inputs, outputs, 2)
+
+
+def rounded_to_f16(x: np.ndarray) -> np.ndarray:
+    """How far f16 may be from each element of `x`, float64 of at most 65504: 0 where it has the number."""
+    below = np.maximum(np.abs(x), 2.0**-14)
+    step = 2.0 ** (np.floor(np.log2(below)) - 10)
+    down = np.floor(np.abs(x) / step) * step
+    off = np.where(down == np.abs(x), 0, np.maximum(np.abs(x) - down, down + step - np.abs(x)))
+    return np.where(np.abs(x) < 2.0**-14, np.maximum(off, np.abs(x)), off)
+
+
 def kv_store_cases() -> list[KernelCase]:
     n, n_ctx, n_tokens, n_past = 65, 8, 3, 6  # the third token is past the context: not stored
     r = rng("kv_store")
@@ -58,6 +98,7 @@ class Heads:
         n_tokens: int,
         n_ctx: int = 160,
         rising: bool = False,
+        cache: str = "f32",
     ) -> None:
         r = rng("attention" + name)
         self.n_past, self.n_tokens, self.n_ctx = n_past, n_tokens, n_ctx
@@ -69,6 +110,9 @@ class Heads:
         if rising:
             self.q, self.k = np.abs(self.q), np.repeat(np.linspace(0, 1, n_ctx, dtype=np.float32), n_kv)
             self.k = self.k.reshape(n_ctx, n_kv)
+        if cache == "f16":
+            with np.errstate(under="ignore"):
+                self.k, self.v = self.k.astype(np.float16), self.v.astype(np.float16)
         self.k[n_past + n_tokens :] = self.v[n_past + n_tokens :] = np.nan  # must not be read
         self.visible = np.arange(n_ctx)[None, None] <= n_past + np.arange(n_tokens)[:, None, None]
         self.scale = float(np.float32(n_rot**-0.5))
@@ -91,60 +135,59 @@ class Heads:
 
 
 def baseline_cases() -> list[KernelCase]:
+    shapes = ((1, 1, 4, 0, 1), (4, 2, 64, 61, 5), (9, 3, 64, 0, 4), (6, 6, 32, 130, 2))
+    return [case for shape in shapes for case in baseline_case(*shape)]
+
+
+def baseline_case(
+    n_head: int, n_group: int, n_rot: int, n_past: int, n_tokens: int, cache: str = "f32"
+) -> list[KernelCase]:
+    """Attention in three kernels, each on what float64 makes of the ones before."""
     cases = []
-    for n_head, n_group, n_rot, n_past, n_tokens in (
-        (1, 1, 4, 0, 1),
-        (4, 2, 64, 61, 5),
-        (9, 3, 64, 0, 4),
-        (6, 6, 32, 130, 2),
-    ):
-        shape = f"{n_head}/{n_group}x{n_rot}-past{n_past}+{n_tokens}"
-        of = Heads(shape, n_head, n_group, n_rot, n_past, n_tokens)
-        n_ctx, n_kv, now = of.n_ctx, n_past + n_tokens, state(n_past, n_tokens)
-        heads = {**of.overrides, "N_GROUP": n_group, "N_CTX": n_ctx}
+    shape = f"{n_head}/{n_group}x{n_rot}-past{n_past}+{n_tokens}" + "-f16" * (cache == "f16")
+    of = Heads(shape, n_head, n_group, n_rot, n_past, n_tokens, cache=cache)
+    n_ctx, n_kv, now = of.n_ctx, n_past + n_tokens, state(n_past, n_tokens)
+    heads = {**of.overrides, "N_GROUP": n_group, "N_CTX": n_ctx}
 
-        before = filled(-7, n_tokens, n_head, n_ctx)
-        inputs = {"q": rows(of.q, of.stride), "k_cache": of.k, "state": now, "s": before}
-        op = Op(
-            "attn_scores",
-            Variant("attn_scores"),
-            tuple(inputs),
-            {**heads, "Q_STRIDE": of.stride, "SCALE": of.scale},
-            invocations=1,
-            per_position=1,
-            per_token=n_head,
-        )
-        allowed = np.where(of.visible, ULP * n_rot**0.5 * of.size + 1e-30, 0)
-        expect = Expect(
-            np.where(of.visible, of.scores, before), allowed, "1.2e-7 sqrt(N_EMBD_HEAD) sum |q k|"
-        )
-        cases.append(KernelCase(f"attn_scores-{shape}", op, inputs, {"s": expect}, n_tokens, n_kv))
+    before = filled(-7, n_tokens, n_head, n_ctx)
+    inputs = {"q": rows(of.q, of.stride), "k_cache": of.k, "state": now, "s": before}
+    op = Op(
+        "attn_scores",
+        Variant("attn_scores", cache=cache),
+        tuple(inputs),
+        {**heads, "Q_STRIDE": of.stride, "SCALE": of.scale},
+        invocations=1,
+        per_position=1,
+        per_token=n_head,
+    )
+    allowed = np.where(of.visible, ULP * n_rot**0.5 * of.size + 1e-30, 0)
+    expect = Expect(np.where(of.visible, of.scores, before), allowed, "1.2e-7 sqrt(N_EMBD_HEAD) sum |q k|")
+    cases.append(KernelCase(f"attn_scores-{shape}", op, inputs, {"s": expect}, n_tokens, n_kv))
 
-        r = rng("softmax" + shape)
-        scores = (6 * r.standard_normal((n_tokens, n_head, n_ctx))).astype(np.float32)
-        scores[0, 0, 0] = 80  # an outlier takes nearly all the weight
-        below = np.where(of.visible, f64(scores), -np.inf)
-        below -= below.max(-1, keepdims=True)
-        weights = np.exp(below) / np.exp(below).sum(-1, keepdims=True)
-        # below 2^-126 a device may flush to zero
-        allowed = np.where(of.visible, (4e-6 - 2e-6 * np.maximum(below, -1e3)) * weights + 1.2e-38, 0)
-        inputs = {"state": now, "s": scores}
-        overrides = {"N_HEAD": n_head, "N_CTX": n_ctx}
-        op = Op("softmax", Variant("softmax"), tuple(inputs), overrides, workgroups=1, per_token=n_head)
-        expect = Expect(np.where(of.visible, weights, scores), allowed, "exp: 3 + 2|x| ulp")
-        cases.append(KernelCase(f"softmax-{shape}", op, inputs, {"s": expect}, n_tokens))
+    r = rng("softmax" + shape)
+    scores = (6 * r.standard_normal((n_tokens, n_head, n_ctx))).astype(np.float32)
+    scores[0, 0, 0] = 80  # an outlier takes nearly all the weight
+    below = np.where(of.visible, f64(scores), -np.inf)
+    below -= below.max(-1, keepdims=True)
+    weights = np.exp(below) / np.exp(below).sum(-1, keepdims=True)
+    # below 2^-126 a device may flush to zero
+    allowed = np.where(of.visible, (4e-6 - 2e-6 * np.maximum(below, -1e3)) * weights + 1.2e-38, 0)
+    inputs = {"state": now, "s": scores}
+    overrides = {"N_HEAD": n_head, "N_CTX": n_ctx}
+    op = Op("softmax", Variant("softmax"), tuple(inputs), overrides, workgroups=1, per_token=n_head)
+    expect = Expect(np.where(of.visible, weights, scores), allowed, "exp: 3 + 2|x| ulp")
+    cases.append(KernelCase(f"softmax-{shape}", op, inputs, {"s": expect}, n_tokens))
 
-        # what lies past the mask must not be read
-        given = np.where(of.visible, weights, 9).astype(np.float32)
-        weights, values = np.where(of.visible, f64(given), 0), of.by_head(of.v)
-        inputs = {"s": given, "v_cache": of.v, "state": now, "y": filled(0, n_tokens, of.stride)}
-        overrides = {**heads, "Y_STRIDE": of.stride}
-        op = Op(
-            "attn_values", Variant("attn_values"), tuple(inputs), overrides, invocations=n_head * n_rot // 4
-        )
-        allowed = ULP * (n_kv**0.5 + 1) * of.weighted(weights, np.abs(values)) + 1e-30
-        expect = Expect(of.weighted(weights, values), allowed, "1.2e-7 sqrt(n) sum |s v|")
-        cases.append(KernelCase(f"attn_values-{shape}", op, inputs, {"y": expect}, n_tokens))
+    # what lies past the mask must not be read
+    given = np.where(of.visible, weights, 9).astype(np.float32)
+    weights, values = np.where(of.visible, f64(given), 0), of.by_head(of.v)
+    inputs = {"s": given, "v_cache": of.v, "state": now, "y": filled(0, n_tokens, of.stride)}
+    overrides = {**heads, "Y_STRIDE": of.stride}
+    variant = Variant("attn_values", cache=cache)
+    op = Op("attn_values", variant, tuple(inputs), overrides, invocations=n_head * n_rot // 4)
+    allowed = ULP * (n_kv**0.5 + 1) * of.weighted(weights, np.abs(values)) + 1e-30
+    expect = Expect(of.weighted(weights, values), allowed, "1.2e-7 sqrt(n) sum |s v|")
+    cases.append(KernelCase(f"attn_values-{shape}", op, inputs, {"y": expect}, n_tokens))
     return cases
 
 
@@ -177,6 +220,7 @@ def stretch_case(
     split: int,
     rising: bool = False,
     whole: bool = False,
+    cache: str = "f32",
 ) -> KernelCase:
     """`rising`: every position's score is above all before it, so that the sums are rescaled at each step.
 
@@ -184,8 +228,8 @@ def stretch_case(
     """
     n_ctx, spare = split if whole else n_past + n_tokens + 2 * split - 1, 4
     name = f"attention-{share}-t{tokens}-{n_head}/{n_group}x{n_rot}-past{n_past}+{n_tokens}by{split}"
-    name += "-rising" * rising + "-whole" * whole
-    of = Heads(name, n_head, n_group, n_rot, n_past, n_tokens, n_ctx, rising)
+    name += "-rising" * rising + "-whole" * whole + "-f16" * (cache == "f16")
+    of = Heads(name, n_head, n_group, n_rot, n_past, n_tokens, n_ctx, rising, cache)
     values, d_scores = of.by_head(of.v), ULP * (n_rot**0.5 + 1) * of.size
     n_split, width = -(-n_ctx // split), n_head * n_rot
     before = {
@@ -218,7 +262,7 @@ def stretch_case(
     heads = 1 if share == "alone" and tokens > 1 else n_group  # as the default model's program asks for
     op = Op(
         "attention",
-        Variant("attention", share=share, tile=(("G", heads), ("T", tokens), ("D", vectors))),
+        Variant("attention", share=share, tile=(("G", heads), ("T", tokens), ("D", vectors)), cache=cache),
         tuple(inputs),
         {
             **of.overrides,

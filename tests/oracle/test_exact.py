@@ -2,6 +2,7 @@
 
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from archs import MODELS, gguf_bytes, sized
 from archs.values import digest
 
+from pagelm.errors import ArchError
 from pagelm.host.oracle import Oracle
 from pagelm.host.oracle.exact import FOLLOWED, TYPES
 from pagelm.sources import MemorySource
@@ -57,3 +59,16 @@ def test_only_q4_k_makes_a_cut_matter(case):
     assert np.array_equal(together, alone) or oracle.cut_matters
     if case["name"] == "qwen3":
         assert not np.array_equal(together, alone)
+
+
+def test_what_no_case_holds_it_to_is_refused():
+    model = MODELS["gemma3"]
+    capped = replace(model, metadata={**model.metadata, "final_logit_softcapping": 30.0})
+    with pytest.raises(ArchError, match="does not follow caps of scores or logits"):
+        Oracle(MemorySource(gguf_bytes(capped), "capped.gguf"), exact=True)
+    odd = sized("llama", n_embd=256, n_ff=260).of_types({"ffn_up": "Q4_K", "": "F32"})
+    with pytest.raises(ArchError, match=r"blk\.0\.ffn_up\.weight in Q4_K with 260 rows, only whole eights"):
+        Oracle(MemorySource(gguf_bytes(odd), "odd.gguf"), exact=True)
+    with pytest.raises(ArchError, match="tensors of type Q5_K, only F32"):
+        other = sized("llama", n_embd=256).of_types({"ffn_up": "Q5_K", "": "F32"})
+        Oracle(MemorySource(gguf_bytes(other), "other.gguf"), exact=True)
