@@ -126,7 +126,8 @@ class CpuLm:
                 " load with a larger n_ctx or shorten the prompt",
                 n_ctx=n_ctx,
             )
-        if forced is not None and len(forced) >= n - 1 and len(feed) + n - 1 <= n_ctx:
+        known = len(forced or ())
+        if forced and known >= n - 1 and len(feed) + n - 1 <= n_ctx and not self.oracle.cut_matters:
             rows = self.oracle.forward_all(
                 [*feed, *forced[: n - 1]], first=len(feed) - 1
             )  # one pass, same rows
