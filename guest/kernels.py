@@ -229,6 +229,7 @@ def tiles_of(kernel: str, share: str | None, rows: str | None) -> tuple[Mapping[
         tile
         for tile in TILES[rows]
         if not (kernel == "logits" and tile["T"] > 4)
+        and not (kernel == "experts" and tile["T"] > 1)
         and not (kernel == "project" and tile["P"] > (4 if tile["T"] == 1 else 8))
     )
 

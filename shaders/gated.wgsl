@@ -4,7 +4,7 @@
 // shapes  gate, up, y (n_tokens, STRIDE)      all f32
 // grid    x, y: ceil(STRIDE / WG) workgroups, folded; z: one per token
 // uses    lib/state.wgsl lib/grid.wgsl lib/activation.wgsl
-// error   lib/activation.wgsl's, + 6e-7
+// error   lib/activation.wgsl's, + 6e-7; CLAMPED: relative (4 + 3 |1.702 g|) 1.2e-7 + 6e-7, + 2e-35 |g (u + 1)|
 // source  Shazeer 2020, arXiv:2002.05202; CLAMPED: OpenAI 2025, arXiv:2508.10925
 override STRIDE: u32;          // elements of a row
 override CLAMPED: bool = false;

@@ -64,7 +64,29 @@ def activation_cases() -> list[KernelCase]:
             inputs = {"x": gate, "state": state(0, 2), "y": before}
             op = Op("activate", Variant("activate"), tuple(inputs), overrides, invocations=n)
             cases.append(KernelCase(f"activate-{name}", op, inputs, {"y": expected(act, off)}, 3))
+        cases.append(clamped_case(n))
     return cases
+
+
+def clamped_case(n: int) -> KernelCase:
+    """gated, with CLAMPED: both sides of it have values beyond what they are kept within."""
+    name = f"gated-{n}-clamped"
+    r = rng(name)
+    gate, up = ((5 * r.standard_normal((2, n))).astype(np.float32) for _ in range(2))
+    gate[0, : len(HARD)] = up[1, : len(HARD)] = HARD
+    gate[1, :4], up[0, :4] = (7, 7.5, -7, -7.5), (7, 7.5, -7, -7.5)
+    g, u = np.minimum(f64(gate), 7), np.clip(f64(up), -7, 7) + 1
+    k = 1.702 * g
+    before = filled(-9, 3, n)
+    values, allowed = f64(before), np.zeros(before.shape)
+    values[:2] = g * sigmoid(k) * u
+    allowed[:2] = ((4 + 3 * np.minimum(np.abs(k), 80)) * ULP + 6e-7) * np.abs(values[:2])
+    allowed[:2] += LEAST * np.abs(g * u) + 1e-30
+    inputs = {"gate": gate, "up": up, "state": state(0, 2), "y": before}
+    overrides = {"STRIDE": n, "CLAMPED": 1}
+    op = Op("gated", Variant("gated"), tuple(inputs), overrides, invocations=n)
+    why = "relative (4 + 3 |k|) 1.2e-7 + 6e-7; exp(-80) |gate (up + 1)|"
+    return KernelCase(name, op, inputs, {"y": Expect(values, allowed, why)}, 3)
 
 
 def bias_cases() -> list[KernelCase]:

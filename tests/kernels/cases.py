@@ -22,9 +22,10 @@ from kernels.elementwise import (
     scaled_embed_cases,
     share_cases,
 )
+from kernels.experts import expert_sum_cases, experts_cases, route_cases
 from kernels.linear import linear_cases
 from kernels.maxima import accept_cases, argmax_cases, logits_cases
-from kernels.norms import heads_cases, norm_cases
+from kernels.norms import add_norm_cases, heads_cases, norm_cases
 from kernels.probes import probe_cases
 from kernels.products import THOROUGH, gate_up_cases, matmul_cases, project_cases, qkv_cases
 from kernels.repacking import repack_cases
@@ -54,16 +55,17 @@ def widened(case: KernelCase) -> KernelCase:
 
 
 def halved(case: KernelCase) -> KernelCase:
-    """A case of qkv with an f16 cache; what is already there is rounded first."""
+    """A case of qkv or heads with an f16 cache; what is already there is rounded first."""
     inputs, expect = dict(case.inputs), dict(case.expect)
     for name in ("k_cache", "v_cache"):
-        inputs[name] = inputs[name].astype(np.float16)
         values, allowed = expect[name].values, np.asarray(expect[name].tolerance)
+        stored = values != inputs[name]
+        inputs[name] = inputs[name].astype(np.float16)
         rounding = 2.0**-10 * (np.abs(values) + allowed) + 2.0**-14
         expect[name] = replace(
             expect[name],
-            values=np.where(allowed > 0, np.clip(values, -65504, 65504), inputs[name]),
-            tolerance=np.where(allowed > 0, allowed + rounding, 0),
+            values=np.where(stored, np.clip(values, -65504, 65504), inputs[name]),
+            tolerance=np.where(stored, allowed + rounding, 0),
             why=expect[name].why + ", + 2^-10 |v|",
         )
     op = replace(case.op, variant=replace(case.op.variant, cache="f16"))
@@ -82,7 +84,11 @@ EVERY: list[KernelCase] = [
     *linear_cases(),
     *project_cases(),
     *logits_cases(),
+    *experts_cases(),
+    *route_cases(),
+    *expert_sum_cases(),
     *norm_cases(),
+    *add_norm_cases(),
     *heads_cases(),
     *rope_cases(),
     *kv_store_cases(),
@@ -108,8 +114,7 @@ HALF = {variant for variant in variants() if variant.cache == "f16"}
 EVERY += [
     halved(case)
     for case in EVERY
-    if case.id.startswith("qkv-")
-    and case.id.endswith("-9/3x64")
+    if (case.op.variant.kernel == "heads" or (case.id.startswith("qkv-") and case.id.endswith("-9/3x64")))
     and replace(case.op.variant, cache="f16") in HALF
 ]
 
@@ -126,9 +131,14 @@ def chosen(case: KernelCase) -> bool:
     """Whether to run it without PAGELM_ALL_KERNELS.
 
     How many rows an invocation has does not depend on the tensor type: one type has all, the others the most.
+    Products of experts differ from others in where their rows are: one type has few of them, gpt-oss's fewer.
     Of MORE types each way to load and each way over rows is met with, but not all ways with each other.
     """
     variant = case.op.variant
+    if variant.kernel == "experts" and (
+        variant.quant not in (THOROUGH, "MXFP4") or dict(variant.tile)["P"] > 8
+    ):
+        return False
     if variant.quant in MORE and variant.rows:
         return (variant.share, variant.rows, variant.tile) in {
             (share, tile.rows, tile.sizes) for share, tile in MORE_CHOSEN

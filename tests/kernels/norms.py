@@ -81,6 +81,71 @@ def norm_case(
     return KernelCase(name, op, inputs, {"y": Expect(expect, allowed, WHY)}, n_tokens + 1)
 
 
+# ---- with what is added before ----
+
+
+def add_norm_cases() -> list[KernelCase]:
+    return [
+        *(add_norm_case(n) for n in (1, 63, 64, 65, 1000)),
+        add_norm_case(65, post=True, scale=0.3),
+        add_norm_case(100, mean=True),
+        add_norm_case(96, mean=True, bias=True, post=True),
+        add_norm_case(33, bias=True, scale=0.3),
+        add_norm_case(64, post=True, follows=False),
+        add_norm_case(20, follows=False, scale=0.3),
+    ]
+
+
+def add_norm_case(
+    n: int,
+    post: bool = False,
+    mean: bool = False,
+    bias: bool = False,
+    follows: bool = True,
+    scale: float = 1.0,
+) -> KernelCase:
+    """`post`: what is added is normed; `follows`: the sum is, into h."""
+    name = f"add_norm-{n}" + "-post" * post + "-mean" * mean + "-bias" * bias + "-last" * (not follows)
+    name += f"-by{scale}" * (scale != 1)
+    r, n_tokens, stride = rng(name), 3, padded(n)
+    o, x = spiky(r, n_tokens + 1, n), spiky(r, n_tokens + 1, n)
+    o[1] = x[1] = 0
+    post_gain, gain = (1 + 0.1 * r.standard_normal((2, n))).astype(np.float32)
+    b = r.standard_normal(n).astype(np.float32)
+    added, off = normed(o, post_gain, False) if post else (f64(o), np.zeros(o.shape))
+    added, off = added * float(np.float32(scale)), off * scale
+    if scale != 1:
+        off = off + 6e-8 * np.abs(added)
+    total = f64(x) + added
+    off = off + 6e-8 * np.abs(total)
+    y, own = normed(total, gain, mean)
+    centred = total - total.mean(-1, keepdims=True) if mean else total
+    deviation = np.sqrt((centred**2).mean(-1, keepdims=True) + np.float32(EPS))
+    # what the sum is off by moves an element, the mean and, by its own size at most, the deviation
+    moved = off + (off.mean(-1, keepdims=True) if mean else 0)
+    moved_all = np.sqrt((off**2).mean(-1, keepdims=True))
+    own = own + (moved * np.abs(f64(gain)) + moved_all * np.abs(y)) / deviation
+    if bias:
+        y = y + f64(b)
+        own = own + 6e-8 * np.abs(y)
+    before = {"h": filled(-9, n_tokens + 1, stride), "x": filled(-9, n_tokens + 1, stride)}
+    before["x"][:, :n] = x
+    expect = {key: f64(value) for key, value in before.items()}
+    allowed = {key: np.zeros(value.shape) for key, value in before.items()}
+    there = slice(0, n_tokens), slice(0, n)
+    expect["x"][there], allowed["x"][there] = total[:n_tokens], off[:n_tokens]
+    if follows:
+        expect["h"][there], allowed["h"][there] = y[:n_tokens], own[:n_tokens]
+    inputs = {"o": rows(o, stride), "post_gain": post_gain, "gain": gain, "b": b, "now": state(3, n_tokens)}
+    inputs |= before
+    overrides = {"N_EMBD": n, "STRIDE": stride, "EPS": EPS, "SCALE": scale, "POST": int(post)}
+    overrides |= {"NEXT": int(follows), "MEAN": int(mean), "BIAS": int(bias)}
+    op = Op("add_norm", Variant("add_norm"), tuple(inputs), overrides, workgroups=1)
+    whys = {"h": WHY + "; what x is off by, over the deviation", "x": WHY + "; 6e-8 |x|"}
+    outputs = {key: Expect(expect[key], allowed[key], why) for key, why in whys.items()}
+    return KernelCase(name, op, inputs, outputs, n_tokens + 1)
+
+
 # ---- heads ----
 
 
