@@ -23,8 +23,8 @@ MAX_VOCAB = 1 << 24
 MAX_CTX = (1 << 31) - 1
 MAX_EXPERTS = 1 << 10
 
-# Options that must have their neutral value where a file has them, unless the architecture's spec honours them:
-# key after the arch's prefix -> that value.
+# Options that must have their neutral value where a file has them, unless the architecture's spec honours
+# them: key after the arch's prefix -> that value.
 NEUTRAL: dict[str, object] = {
     "expert_count": 0,
     "attention.causal": True,
@@ -51,9 +51,9 @@ YARN_BETA_FAST, YARN_BETA_SLOW = 32.0, 1.0
 class Rope:
     """How fast each pair of a head turns; guest/rope.py has the formulas.
 
-    `scale` multiplies every frequency; with `yarn` those of fast pairs keep their own (`n_ctx_orig`: the context
-    before scaling). `attn_factor` multiplies cosines and sines. `factors`: tensors that divide the frequencies, of
-    contexts up to `n_ctx_orig` and of longer ones.
+    `scale` multiplies every frequency; with `yarn` those of fast pairs keep their own (`n_ctx_orig`: the
+    context before scaling). `attn_factor` multiplies cosines and sines. `factors`: tensors that divide the
+    frequencies, of contexts up to `n_ctx_orig` and of longer ones.
     """
 
     freq_base: float
@@ -66,7 +66,7 @@ class Rope:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What differs from layer to layer: the last tokens that it sees (0: all), and which rope it has, if any."""
+    """What differs between layers: the last tokens that it sees (0: all), and its rope, if it has one."""
 
     window: int = 0
     rope: int | None = 0

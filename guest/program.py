@@ -1,6 +1,6 @@
 """A pass as plain data, compiled and recorded: `Op` is one dispatch, `Program` a list of them.
 
-What a pass consists of is in forward.py; nothing here knows what is computed.
+What a pass consists of is in forward/; nothing here knows what is computed.
 """
 
 import asyncio

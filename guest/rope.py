@@ -12,8 +12,8 @@ LEAST_RAMP = 0.001  # pairs between those that yarn leaves and those that it sca
 def frequencies(rope: Rope, n_rot: int, factors: Sequence[float] | None = None) -> list[float]:
     """Angle of each of the n_rot / 2 pairs at position 1, in radians.
 
-    Of pair j it is freq_base ** (-2j / n_rot), divided by its factor, if any, and scaled: all of them, or with
-    yarn those that turn slowly. Sources: arXiv:2104.09864, 2306.15595 (linear), 2309.00071 (yarn).
+    Of pair j it is freq_base ** (-2j / n_rot), divided by its factor, if any, and scaled: all of them, or
+    with yarn those that turn slowly. Sources: arXiv:2104.09864, 2306.15595 (linear), 2309.00071 (yarn).
     """
     plain = [rope.freq_base ** (-2 * j / n_rot) for j in range(n_rot // 2)]
     if factors is not None:

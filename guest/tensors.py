@@ -1,7 +1,7 @@
 """Which tensors a model has: the file's table held against what its architecture demands.
 
-A file may keep several operands in one tensor (`attn_qkv`: q, k and v; phi3's `ffn_up`: gate and up). Here each
-has its own name, as `Operand`: rows of a tensor of the file.
+A file may keep several operands in one tensor (`attn_qkv`: q, k and v; phi3's `ffn_up`: gate and up). Here
+each has its own name, as `Operand`: rows of a tensor of the file.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,9 +16,9 @@ from .quants import SUPPORTED
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A matrix (n_rows, n_in), or a vector of `n_rows` elements where `n_in` is 0. Experts lie one after another.
+    """A matrix (n_rows, n_in), or a vector of `n_rows` elements where `n_in` is 0.
 
-    It is rows `row0` … of the file's `tensor`, of which it may be a part.
+    Experts lie one after another. It is rows `row0` … of the file's `tensor`, of which it may be a part.
     """
 
     name: str
@@ -31,8 +31,8 @@ class Operand:
 def operands_of(hp: HParams, gguf: Gguf) -> dict[str, Operand]:
     """All operands by name, after checking the file's table of tensors.
 
-    `output.weight` may be absent: the output is then tied to `token_embd.weight`. Biases may be absent unless the
-    architecture's spec demands them.
+    `output.weight` may be absent: the output is then tied to `token_embd.weight`. Biases may be absent unless
+    the architecture's spec demands them.
 
     Raises: ArchError naming tensors that are missing, unexpected or of the wrong shape, vectors that
     are not F32, and types that pagelm cannot run.
@@ -93,7 +93,7 @@ def _tensors(hp: HParams, gguf: Gguf) -> Iterator[Demand]:
                 yield f"{b}{name}.weight", (hp.n_embd_head,), ()
             elif spec.qk_norm == "row":
                 yield f"{b}{name}.weight", (n_heads * hp.n_embd_head,), ()
-            elif spec.norm == "layer" and heads_normed:
+            elif spec.qk_norm == "own" and heads_normed:
                 yield f"{b}{name}.weight", (n_heads, hp.n_embd_head), ()
         if spec.sinks:
             yield b + "attn_sinks.weight", (hp.n_head,), ()

@@ -60,7 +60,7 @@ class Slab:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Where an operand's rows are in a matrix: row i at `start + step * i`. Row 0 is row `row0` of its tensor."""
+    """Where an operand's rows are in a matrix: row i at `start + step * i`. Row 0 is its tensor's `row0`."""
 
     operand: str
     n_rows: int
@@ -108,8 +108,8 @@ def matrices_of(
     """All matrices by group ("token_embd", "blk.0.attn_qkv", …), and the vectors.
 
     A group is one matrix unless its operands have different types or do not fit one binding. `scales` is how
-    they are kept, "f16" or "f32". The biases of a group's operands are in one buffer, each where its rows are in
-    the group.
+    they are kept, "f16" or "f32". The biases of a group's operands are in one buffer, each where its rows are
+    in the group.
 
     Raises: ArchError for a table of tensors that is not this architecture's; LimitError when 32 rows are
     past the adapter's limit.

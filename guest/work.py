@@ -15,9 +15,10 @@ def work_of(
 ) -> tuple[int, int]:
     """Bytes and floating-point operations of an op of `forward.fused` over `n_tokens` from position `n_past`.
 
-    Every byte that it needs counts once, however often it is loaded: weights and their scales (of experts as many
-    as tokens choose, at most all), the part of the cache that is seen, rows of activations. Operations are the multiplications and additions of matrix
-    products (over whole groups of 32 columns) and of attention; of everything else they count 0.
+    Every byte that it needs counts once, however often it is loaded: weights and their scales (of experts as
+    many as tokens choose, at most all), the part of the cache that is seen, rows of activations. Operations
+    are the multiplications and additions of matrix products (over whole groups of 32 columns) and of
+    attention; of everything else they count 0.
 
     `nbytes`: sizes of all buffers by name.
     """

@@ -1,4 +1,4 @@
-"""What runs, and how that was proven: architectures by tensor types, from the registries and host/proofs.json.
+"""What runs, and how that was proven: architectures by tensor types, from registries and host/proofs.json.
 
 The proofs are written by tests/prove.py, which runs a tiny random model of every pair on every device.
 """
@@ -28,9 +28,9 @@ LEGEND = {
 def capabilities() -> dict[str, Any]:
     """Everything as plain data.
 
-    `architectures`: name -> type -> {"proof", "native", "browser"}: the latter two are the largest difference of
-    logits from the oracle's, in units of the largest logit, None where the pair was not run. Every architecture
-    was also held to llama.cpp's own logits in F32 (tests/archs).
+    `architectures`: name -> type -> {"proof", "native", "browser"}: the latter two are the largest difference
+    of logits from the oracle's, in units of the largest logit, None where the pair was not run. Every
+    architecture was also held to llama.cpp's own logits in F32 (tests/archs).
     """
     proofs = json.loads(PROOFS.read_text(encoding="utf-8"))
     devices = {
@@ -78,3 +78,8 @@ def notes(found: dict[str, Any]) -> list[str]:
     """The legend, and where it was run."""
     lines = [f"{MARKS[name]}: {text}" for name, text in LEGEND.items()]
     return [*lines, *(f"{d}: {w['adapter']}, {w['date']}" for d, w in found["devices"].items())]
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """The README's part: the matrix, the legend and the adapters."""
+    return "\n".join([table(found, markdown=True), "", "; ".join(notes(found)) + "."])

@@ -171,8 +171,8 @@ def test_architecture_cannot_be_registered_twice():
 def test_every_architecture_has_its_own_module():
     from importlib.resources import files
 
-    names = {p.name.removesuffix(".py").replace("_", "-") for p in files("pagelm.arch").iterdir() if p.name.endswith(".py")}
-    assert names - {"--init--"} == set(supported())
+    modules = {p.name for p in files("pagelm.arch").iterdir() if p.name.endswith(".py")} - {"__init__.py"}
+    assert {name.removesuffix(".py").replace("_", "-") for name in modules} == set(supported())
 
 
 def test_general_type_model_is_fine():

@@ -4,6 +4,7 @@ import os
 import re
 from pathlib import Path
 
+import make_capabilities
 import pytest
 
 from pagelm import arch
@@ -27,6 +28,10 @@ def test_supported_table_is_what_the_registries_hold():
     assert tuple(row("tensor types").split(";")[0].split(", ")) == SUPPORTED
     assert sorted(re.findall(r"`(\w+)`", row("tokenizers"))) == sorted(MODELS)
     assert re.findall(r"all (\d+) of llama.cpp's pre-tokenizers", row("tokenizers")) == [str(len(PRES))]
+
+
+def test_table_of_capabilities_is_what_is_proven():
+    assert make_capabilities.written(README) == README, "run python tests/make_capabilities.py"
 
 
 def test_every_command_is_in_the_table_with_real_options():

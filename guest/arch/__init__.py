@@ -16,9 +16,9 @@ from ..errors import ArchError
 class Windows:
     """Layers that see the last tokens only: in each `period` layers all but the last one (0: every layer).
 
-    The metadata says how many tokens (`attention.sliding_window`, else `size`; 0: layers see everything) and may
-    give another period. Their rope has `rope.freq_base_swa`, else `freq_base`, else that of the other layers;
-    `scaled` says whether what scales the others' rope scales theirs.
+    The metadata says how many tokens (`attention.sliding_window`, else `size`; 0: layers see everything) and
+    may give another period. Their rope has `rope.freq_base_swa`, else `freq_base`, else that of the other
+    layers; `scaled` says whether what scales the others' rope scales theirs.
     """
 
     period: int = 0
@@ -31,8 +31,8 @@ class Windows:
 class Experts:
     """Feed-forward blocks of which each token uses a few, where the metadata has an `expert_count`.
 
-    `size`: the keys that say how long an expert's hidden row is, the first that is there. `over_all`: the weights of
-    the chosen are shares of all experts' weights, not of the chosen ones' alone.
+    `size`: the keys that say how long an expert's hidden row is, the first that is there. `over_all`: the
+    weights of the chosen are shares of all experts' weights, not of the chosen ones' alone.
     """
 
     size: tuple[str, ...] = ("feed_forward_length",)
@@ -44,16 +44,17 @@ class ArchSpec:
     """How an architecture differs from a plain decoder; the defaults are llama's.
 
     rope: "norm" rotates adjacent pairs (2i, 2i + 1) of a head, "neox" (i, i + n_rot / 2), "none" nothing;
-    `partial_rope` lets the metadata rotate fewer elements than a head has, `rope_factors` lets the file divide
-    the frequencies of rope by factors, and of each `rope_period` layers (0: none) the last one has no rope.
+    `partial_rope` lets the metadata rotate fewer elements than a head has, `rope_factors` lets the file
+    divide the frequencies by factors, and of each `rope_period` layers (0: none) the last one has no rope.
     `positions`: a learned vector for each position is added to the embedding.
-    norm: "rms", or "layer", which takes the mean off as well. `pre_norm`: of what a block reads; `post_norm`: of
-    what it adds. `parallel`: a layer without `ffn_norm` feeds both its blocks the same normed input.
-    qk_norm: queries and keys normed before rope: "head" each head by itself, "row" all of a token's together.
-    activation: "silu", "gelu" (by tanh) or "clamped" (gpt-oss's, of experts); `gated`: of one projection, times another; `one_gate_up`: both are
-    rows of `ffn_up`.
-    `ffn_norm`: what the norm of the second block's input is called. `sinks`: each head has one more score, which
-    takes its share of the weight and has no value.
+    norm: "rms", or "layer", which takes the mean off as well. `pre_norm`: of what a block reads; `post_norm`:
+    of what it adds. `parallel`: a layer without `ffn_norm` feeds both its blocks the same normed input.
+    qk_norm: queries and keys normed before rope: "head" each head by itself, "row" all of a token's together,
+    "own" each head by a gain of its own, where the file has them.
+    activation: "silu", "gelu" (by tanh) or "clamped" (gpt-oss's, of experts); `gated`: of one projection,
+    times another; `one_gate_up`: both are rows of `ffn_up`.
+    `ffn_norm`: what the norm of the second block's input is called. `sinks`: each head has one more score,
+    which takes its share of the weight and has no value.
     biases: tensors that must have one; others may.
     options: keys that the forward pass honours, and what they are when the file does not say. `neutral`: keys
     that must have this value where a file has them, beside those of hparams.NEUTRAL.

@@ -1,6 +1,7 @@
-"""Llama, and what shares its layout (SmolLM2, Mistral, Mixtral, TinyLlama). Source: llama.cpp src/models/llama.cpp.
+"""Llama, and what shares its layout: SmolLM2, Mistral, Mixtral, TinyLlama.
 
-Beyond it: where the metadata has a sliding window, as the first Mistral's does, it is honoured.
+Source: llama.cpp src/models/llama.cpp. Beyond it: where the metadata has a sliding window, as the first
+Mistral's does, it is honoured.
 """
 
 from . import ArchSpec, Experts, Windows, register

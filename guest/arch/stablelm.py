@@ -9,6 +9,7 @@ SPEC = register(
         partial_rope=True,
         norm="layer",
         parallel=True,
+        qk_norm="own",
         biases=("attn_norm", "output_norm"),
         options={"use_parallel_residual": 0.0},
     )

@@ -81,7 +81,7 @@ class _Baseline:
             "STRIDE": padded(n_head * hp.n_embd_head),
             "EPS": hp.norm_eps,
             "MEAN": int(hp.arch.norm == "layer"),
-            "OWN": int(not hp.arch.qk_norm),
+            "OWN": int(hp.arch.qk_norm == "own"),
         }
         buffers = (x, f"{label}.weight", UNUSED, "state", y)
         return Op(label, Variant("norm"), buffers, shape, workgroups=1, per_token=1 if row else n_head)

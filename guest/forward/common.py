@@ -112,8 +112,10 @@ def group_pairs(choice: Choice, group: Sequence[Matrix], tokens: int) -> int:
 
 
 def embed(hp: HParams, matrices: Matrices, n_partials: int) -> Iterator[Op]:
-    """The rows of the tokens, and of their positions where those are learned; x, and h and partials of a first
-    norm by root mean squares."""
+    """x = the rows of the tokens, and of their positions where those are learned.
+
+    Also h and partials, for a first norm by root mean squares.
+    """
     gain = "blk.0.attn_norm.weight" if hp.arch.pre_norm else "output_norm.weight"  # the latter: of no use
     for table in ("token_embd", "position_embd") if hp.arch.positions else ("token_embd",):
         for matrix in matrices[table]:
@@ -215,7 +217,7 @@ def matmul(
 
 
 def plain_product(matrix: Matrix, choice: Choice) -> Op:
-    """y = x W^T for one token, W of a single operand and slab: the least that shows what a choice is worth."""
+    """y = x W^T for one token, W of one operand and slab: the least that shows what a choice is worth."""
     return next(matmul((matrix,), matrix.sections[0].operand, "x", "y", choice, 1))
 
 

@@ -1,7 +1,7 @@
 """The pass in few dispatches: what runs.
 
-An architecture that is llama's in all but numbers has six a layer. Where a block's result is normed or a norm takes
-the mean off, where heads are normed or projections have a bias, an operation more stands on its own.
+An architecture that is llama's in all but numbers has six a layer. Where a block's result is normed or a norm
+takes the mean off, where heads are normed or projections have a bias, an operation more stands on its own.
 """
 
 import math
@@ -81,12 +81,13 @@ class _Fused:
         self.hp, self.matrices, self.vectors = hp, matrices, vectors
         self.n_ctx, self.choice, self.tokens, self.cache_type = n_ctx, choice, tokens, cache_type
         self.sharers = 4 if choice.share == "quad" else 1
-        # All passes lay partial sums out alike. So they share the kernels that only read or start them, and a row
-        # has the same bits however many are computed with it.
+        # All passes lay partial sums out alike. So they share the kernels that only read or start them, and a
+        # row has the same bits however many are computed with it.
         self.part_pairs = choice.pairs_of(hp.n_embd, most=4)
         self.n_partials = padded(hp.n_embd) // (2 * self.part_pairs * self.sharers)
-        # A norm by root mean squares is folded into what is around it: its gain into what comes before, which leaves
-        # sums of squares too; the division by their root into the product after it. Else `norm` stands between.
+        # A norm by root mean squares is folded into what is around it: its gain into what comes before, which
+        # leaves sums of squares too; the division by their root into the product after it. Else `norm` stands
+        # between.
         self.folds = hp.arch.norm == "rms" and hp.arch.pre_norm
         self.folded = self.folds  # whether h is still to be divided; so it is after the embedding
 
@@ -268,7 +269,8 @@ class _Fused:
         n_group, split = hp.n_head // hp.n_head_kv, split_of(n_ctx, self.choice.stretch)
         n_split = math.ceil(n_ctx / split)
         queries, vectors = min(self.tokens, 2), math.ceil(hp.n_embd_head / 4 / self.sharers)
-        # heads that share what is loaded of the cache: as many as leave an invocation MAX_VECTORS sums at most
+        # heads that share what is loaded of the cache: as many as leave an invocation MAX_VECTORS sums at
+        # most
         heads = max(
             g
             for g in range(1, n_group + 1)
