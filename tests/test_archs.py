@@ -1,4 +1,4 @@
-"""Every dense architecture on the native GPU against llama.cpp: tiny random models, see tests/archs.
+"""Every architecture on the native GPU against llama.cpp: tiny random models, see tests/archs.
 
 Where llama.cpp does not compute what a model's makers say, and pagelm does, the comparison leaves that out:
 the window that the metadata of a `mistral` names, which llama.cpp ignores.
@@ -19,16 +19,16 @@ from pagelm.arch import supported
 from pagelm.device import Kernel, Pipeline
 from pagelm.device.native import NativeGpu
 from pagelm.engine import Model
+from pagelm.host.oracle import Oracle
+from pagelm.sources import MemorySource
 
 pytestmark = pytest.mark.gpu
 
 WINDOW = "attention.sliding_window"
 IGNORED = {"mistral": WINDOW}  # keys that llama.cpp does not read
-DENSE = [
-    name
-    for name, model in MODELS.items()
-    if model.arch in supported() and "expert_count" not in model.metadata
-]
+NAMES = [name for name, model in MODELS.items() if model.arch in supported()]
+EXPERTS = [name for name in NAMES if "expert_count" in MODELS[name].metadata]
+OF_EXPERTS = {"ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "swiglu", "ffn_down_exps", "ffn_moe_out"}
 LEAST = 1e-6  # normalised mean square error; llama.cpp's gelu alone, a table of half floats, makes 3e-7
 PIECES = (21, 40)  # where a prompt is cut
 
@@ -62,6 +62,7 @@ def file_of(name: str, drop: str | None = None) -> bytes:
 class Answers:
     """What pagelm makes of a reference's tokens; logits are (positions, n_vocab)."""
 
+    name: str
     reference: Reference
     decoded: np.ndarray  # of all tokens, one by one
     prompt: np.ndarray  # of the last token of the prompt, in one call
@@ -90,7 +91,7 @@ async def answers(gpu: NativeGpu, name: str) -> Answers:
         plain = output_of(name, lm, np.array(await lm.prefill_logits(ids, stop="output_norm")))
     finally:
         await lm.close()
-    return Answers(reference, np.stack(decoded), prompt, np.stack(pieces), generation.ids, steps, plain)
+    return Answers(name, reference, np.stack(decoded), prompt, np.stack(pieces), generation.ids, steps, plain)
 
 
 def output_of(name: str, lm: Model, normed: np.ndarray) -> np.ndarray:
@@ -101,7 +102,7 @@ def output_of(name: str, lm: Model, normed: np.ndarray) -> np.ndarray:
     return hp.logit_cap * np.tanh(logits / hp.logit_cap) if hp.logit_cap else logits
 
 
-@pytest.fixture(scope="module", params=DENSE)
+@pytest.fixture(scope="module", params=NAMES)
 def got(request: pytest.FixtureRequest, gpu: Sharing) -> Answers:
     return asyncio.run(answers(gpu, request.param))
 
@@ -138,6 +139,22 @@ def test_every_step_can_be_read(got):
     for label, values in got.steps.items():
         assert values.size and np.isfinite(values).all(), label
         assert np.abs(values).max() > 0, label
+
+
+@pytest.mark.parametrize("got", [*EXPERTS, "llama-bias"], indirect=True)
+def test_every_step_of_experts_and_biases_is_the_oracle_s(got):
+    trace: dict[str, np.ndarray] = {}
+    Oracle(MemorySource(file_of(got.name)), n_ctx=got.reference.n_ctx).forward(
+        got.reference.ids[:20], trace=trace
+    )
+    # scores have room for a whole context
+    both = [label for label in got.steps if label in trace and got.steps[label].size == trace[label].size]
+    there = {label.split(".")[-1] for label in both}
+    assert there >= (
+        OF_EXPERTS if got.name in EXPERTS else {"attn_output", "attn_output_bias", "ffn_down_bias"}
+    )
+    for label in both:
+        assert worst(got.steps[label], trace[label].ravel()) <= 1e-5, label
 
 
 MIXED = {"attn_v": "Q8_0", "attn_q.": "Q4_0", "ffn_up": "Q4_1", "": "F16"}

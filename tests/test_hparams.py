@@ -5,6 +5,8 @@ import asyncio
 import numpy as np
 import pytest
 import raw_gguf
+from archs import MODELS, gguf_bytes
+from archs.models import sized
 from raw_gguf import F32, F64, STR, U8, U32, U64
 from tiny_gguf import tiny_model
 
@@ -365,3 +367,58 @@ def test_the_epsilon_s_key_is_that_of_the_norm():
     del gguf.metadata["qwen3.attention.layer_norm_rms_epsilon"]
     with pytest.raises(GgufError, match="qwen3.attention.layer_norm_rms_epsilon"):
         hparams_from(gguf)
+
+
+def experts(name: str = "mixtral", **values: object) -> HParams:
+    """One of the tiny models with experts, with keys (the prefix left out) set, or left out where None."""
+    gguf = parse(gguf_bytes(MODELS[name]))
+    for key, value in values.items():
+        gguf.metadata.pop(f"{MODELS[name].arch}.{key}", None)
+        if value is not None:
+            gguf.metadata[f"{MODELS[name].arch}.{key}"] = value
+    return hparams_from(gguf)
+
+
+def test_experts_are_read_and_their_hidden_rows():
+    hp = experts()
+    assert (hp.n_expert, hp.n_expert_used, hp.n_ff, hp.expert_scale) == (5, 2, 96, 1.0)
+    hp = experts("qwen3moe", expert_weights_scale=2.5)
+    assert (hp.n_expert, hp.n_expert_used, hp.n_ff, hp.expert_scale) == (8, 3, 32, 2.5)
+    assert experts("qwen3moe", expert_feed_forward_length=64).n_ff == 64
+    assert experts(expert_used_count=5).n_expert_used == 5
+    hp = experts(expert_count=0, expert_used_count=None)
+    assert (hp.n_expert, hp.n_expert_used) == (0, 0)
+
+
+def test_how_many_experts_a_token_has_must_be_said():
+    with pytest.raises(GgufError, match="llama.expert_used_count"):
+        experts(expert_used_count=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "allowed"),
+    [
+        ("mixtral", "expert_used_count", 6, "an integer from 1 to 5"),
+        ("mixtral", "expert_used_count", 0, "an integer from 1 to 5"),
+        ("mixtral", "expert_count", 1025, "an integer up to 1024"),
+        ("mixtral", "feed_forward_length", 80, "a multiple of 32, with experts"),
+        ("qwen3moe", "expert_feed_forward_length", 16, "a multiple of 32, with experts"),
+    ],
+)
+def test_experts_that_make_no_sense_are_refused_by_name(name, key, value, allowed):
+    message = f"{MODELS[name].arch}.{key} is {value}; allowed: {allowed}"
+    with pytest.raises(ArchError, match=message):
+        experts(name, **{key: value})
+
+
+def test_rows_of_experts_are_whole_tiles():
+    model = sized("mixtral", n_embd=48, d=12)
+    with pytest.raises(
+        ArchError, match="llama.embedding_length is 48; allowed: a multiple of 32, with experts"
+    ):
+        hparams_from(parse(gguf_bytes(model)))
+
+
+def test_an_architecture_without_experts_refuses_them():
+    with pytest.raises(ArchError, match="phi3.expert_count is 4; allowed: 0"):
+        hparams_from(named("phi3", expert_count=4))

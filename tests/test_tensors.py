@@ -18,11 +18,7 @@ from pagelm.quants import QUANTS, SUPPORTED
 from pagelm.sources import MemorySource
 from pagelm.tensors import Operand, operands_of
 
-DENSE = [
-    name
-    for name, model in MODELS.items()
-    if model.arch in supported() and "expert_count" not in model.metadata
-]
+NAMES = [name for name, model in MODELS.items() if model.arch in supported()]
 
 
 def parse(data: bytes) -> Gguf:
@@ -48,7 +44,7 @@ def add(gguf: Gguf, name: str, like: str, **changes: object) -> None:
     gguf.tensors[name] = replace(gguf.tensors[like], name=name, **changes)
 
 
-@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize("name", NAMES)
 def test_operands_cover_every_tensor_of_every_architecture_once(name):
     gguf = model(name)
     rows: dict[str, list[tuple[int, int]]] = {}
@@ -63,8 +59,8 @@ def test_operands_cover_every_tensor_of_every_architecture_once(name):
         for row0, n_rows in parts:
             assert row0 == at
             at += n_rows
-        vector = len(shape) == 1 or "_norm" in tensor
-        assert at == (np.prod(shape) if vector else shape[0])
+        vector = len(shape) == 1 or "_norm" in tensor or tensor.endswith("_exps.bias")
+        assert at == (np.prod(shape) if vector else np.prod(shape[:-1]))
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -137,6 +133,10 @@ def test_unexpected_tensors_are_named():
         ("gpt2", "position_embd.weight"),
         ("phi3-long", "rope_factors_short.weight"),
         ("llama", "blk.0.ffn_norm.weight"),
+        ("mixtral", "blk.0.ffn_gate_inp.weight"),
+        ("olmoe", "blk.2.ffn_up_exps.weight"),
+        ("gpt-oss", "blk.1.ffn_down_exps.bias"),
+        ("gpt-oss", "blk.0.attn_sinks.weight"),
     ],
 )
 def test_what_an_architecture_demands_is_missed_by_name(name, tensor):
@@ -170,6 +170,45 @@ def test_a_layer_norm_s_bias_may_be_missing_where_the_architecture_does_not_dema
     gguf = model("stablelm")
     del gguf.tensors["blk.0.ffn_norm.bias"]
     assert "blk.0.ffn_norm.bias" not in operands(gguf)
+
+
+def test_experts_are_the_rows_of_one_matrix():
+    gguf = model("gpt-oss")  # 6 experts, hidden rows of 64 as the embedding's
+    found = operands(gguf)
+    gate, down = (f"blk.1.ffn_{x}_exps" for x in ("gate", "down"))
+    assert gguf.tensors[f"{gate}.weight"].shape == (6, 64, 64)
+    assert found[f"{gate}.weight"] == Operand(f"{gate}.weight", f"{gate}.weight", 0, 6 * 64, 64)
+    assert found[f"{down}.bias"] == Operand(f"{down}.bias", f"{down}.bias", 0, 6 * 64)
+    found = operands(model("mixtral"))  # 5 experts, hidden rows of 96
+    assert (found["blk.0.ffn_up_exps.weight"].n_rows, found["blk.0.ffn_down_exps.weight"].n_rows) == (
+        480,
+        320,
+    )
+    assert found["blk.0.ffn_gate_inp.weight"].n_rows == 5 and "blk.0.ffn_up_exps.bias" not in found
+
+
+@pytest.mark.parametrize(
+    ("tensor", "shape"),
+    [
+        ("ffn_gate_inp.weight", (6, 64)),
+        ("ffn_gate_exps.weight", (4, 96, 64)),
+        ("ffn_gate_exps.weight", (480, 64)),
+        ("ffn_up_exps.weight", (5, 64, 64)),
+        ("ffn_down_exps.weight", (5, 96, 64)),
+    ],
+)
+def test_experts_of_another_shape_are_refused(tensor, shape):
+    gguf, name = model("mixtral"), f"blk.2.{tensor}"
+    right = gguf.tensors[name].shape
+    add(gguf, name, name, shape=shape)
+    assert f"{name} has shape {shape}; the metadata asks for {right}" in refusal(gguf)
+
+
+def test_a_block_has_experts_or_is_dense():
+    """Neither what is beside experts in other architectures nor half of them is left out silently."""
+    gguf = model("qwen3moe")
+    add(gguf, "blk.0.ffn_up.weight", "blk.0.attn_q.weight")
+    assert "qwen3moe has no use for blk.0.ffn_up.weight" in refusal(gguf)
 
 
 def test_norms_of_heads():

@@ -166,6 +166,8 @@ class _Fused:
         has = bias in self.vectors
         buffers = (x, "partials", bias if has else UNUSED, "state", y)
         shape = {"Y_STRIDE": stride, "BIAS": int(has), **(overrides or {"NORMED": 1})}
+        if has and bias == f"{label}.bias":
+            label += "_bias"  # as the sum is called where the product can be seen too
         return self.product(label, "linear", group, buffers, shape)
 
     def add_block(

@@ -66,7 +66,7 @@ def test_gelus_table_is_what_is_between_them(name, monkeypatch):
     assert load(name).nmse(logits_of(name)) < exact / 3
 
 
-@pytest.mark.parametrize("name", ["gemma2", "gemma3", "gpt2", "phi3-long", "stablelm-parallel"])
+@pytest.mark.parametrize("name", ["gemma2", "gemma3", "gpt2", "phi3-long", "stablelm-parallel", "gpt-oss"])
 @pytest.mark.parametrize("step", [1, 7])
 def test_any_cut_of_the_tokens_gives_the_same(name, step):
     whole = logits_of(name)
@@ -90,6 +90,8 @@ def test_a_window_changes_what_lies_behind_it():
         ("gemma2", "attention.sliding_window", 17),
         ("gemma3", "rope.scaling.factor", 7.0),
         ("gemma3", "rope.freq_base_swa", 11000.0),
+        ("gpt-oss", "attention.sliding_window", 15),
+        ("gpt-oss", "expert_used_count", 3),
         ("granite", "embedding_scale", 3.1),
         ("granite", "attention.scale", 0.41),
         ("granite", "residual_scale", 0.31),
@@ -97,6 +99,8 @@ def test_a_window_changes_what_lies_behind_it():
         ("llama-yarn", "rope.scaling.factor", 4.1),
         ("llama-yarn", "rope.scaling.original_context_length", 300),
         ("olmo3", "attention.sliding_window", 15),
+        ("mixtral", "expert_weights_scale", 1.01),
+        ("olmoe", "expert_used_count", 2),
         ("phi3-long", "rope.scaling.attn_factor", 1.2),
         ("phi3-long", "rope.scaling.original_context_length", 1000),  # the other factors
         ("stablelm", "rope.dimension_count", 10),
@@ -133,6 +137,12 @@ LABELS = {
     "stablelm-parallel": "attn_norm attn_q attn_k attn_v attn_q_norm attn_k_norm rope_q rope_k kv_store "
     "attn_scores attn_softmax attn_values attn_output attn_residual ffn_gate ffn_up swiglu ffn_down "
     "ffn_residual",
+    "mixtral": "attn_norm attn_q attn_k attn_v rope_q rope_k kv_store attn_scores attn_softmax attn_values "
+    "attn_output attn_residual ffn_norm ffn_gate_inp ffn_gate_exps ffn_up_exps swiglu ffn_down_exps "
+    "ffn_moe_out ffn_residual",
+    "gpt-oss": "attn_norm attn_q attn_q_bias attn_k attn_k_bias attn_v attn_v_bias rope_q rope_k kv_store "
+    "attn_scores attn_softmax attn_values attn_output attn_output_bias attn_residual ffn_norm ffn_gate_inp "
+    "ffn_gate_inp_bias ffn_gate_exps ffn_up_exps swiglu ffn_down_exps ffn_moe_out ffn_residual",
 }
 
 
