@@ -141,7 +141,7 @@ def compare(folder: Path, name: str, package: str | None, samples: Path | None) 
     if samples is not None:
         vectors: list[dict[str, Any]] = []
         for i in range(SAMPLE):
-            vectors.append({"text": strings[i], "ids": truth[i]})
+            vectors.append({"text": strings[i], "idsNoSpecial": truth[i]})
             if i in named:
                 vectors[-1] |= {"huggingFace": theirs[i], "reason": named[i]}
         write_sample(samples / f"{name}.json", values, vectors)

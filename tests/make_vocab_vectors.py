@@ -1,41 +1,30 @@
-"""Write tests/vectors/vocabularies.json.gz: llama.cpp's vectors and what they need of each vocabulary.
+"""Write tests/vectors/vocabularies.json.xz: llama.cpp's vectors and what they need of each vocabulary.
 
     python tests/make_vocab_vectors.py DIR [NAME=MODEL.gguf,VECTORS.json | NAME=SAMPLE.json …]
 
 DIR holds llama.cpp's `models/ggml-vocab-NAME.gguf` with `.inp` and `.out` beside it (where they come
 from is said in tests/llama_vectors.py). VECTORS.json is a file like e2e/data/smollm2-tokens.json, made
-by llama.cpp for MODEL.gguf; SAMPLE.json is what tests/compare_tokenizers.py writes.
+by llama.cpp for MODEL.gguf; SAMPLE.json is what tests/compare_tokenizers.py and tests/llama_vectors.py write.
 
 A token or a merge that is no part of any of the texts cannot have a say in how they are cut. So a vocabulary
 of a quarter of a million tokens becomes one of a thousand or two with which the same texts give the same
 tokens; ids are counted anew.
 """
 
-import gzip
 import json
+import lzma
 import sys
 import unicodedata
 from pathlib import Path
 from typing import Any
 
-from gguf import GGUFReader
-from llama_vectors import read_vectors
+from llama_vectors import PREFIX, metadata, read_vectors
 
 from pagelm.tokenizer.pres import PRES
 from pagelm.tokenizer.text import BYTE_ALPHABET
 
-PREFIX = "tokenizer.ggml."
-BYTE = 6
+NORMAL, BYTE = 1, 6
 IDS = ("ids", "idsNoSpecial", "huggingFace")
-
-
-def metadata(path: Path) -> dict[str, Any]:
-    """What of a GGUF file's metadata has a say, read by the `gguf` package."""
-    found = {}
-    for key, field in GGUFReader(path).fields.items():
-        if key.startswith(PREFIX) or key in ("general.name", "general.architecture"):
-            found[key] = field.contents()
-    return found
 
 
 def spellings(values: dict[str, Any], texts: list[str]) -> list[str]:
@@ -57,6 +46,9 @@ def reduced(
     """The metadata with what can matter for `texts`, and the new ids of the tokens that are left."""
     everything = "\n".join(spellings(values, texts))
     tokens, kinds = values[PREFIX + "tokens"], values[PREFIX + "token_type"]
+    if values[PREFIX + "model"] == "t5":  # the lowest score is the measure of an unknown token
+        scores = values[PREFIX + "scores"]
+        used = used | {min((i for i in range(len(tokens)) if kinds[i] == NORMAL), key=scores.__getitem__)}
     roles = {value for key, value in values.items() if key.endswith("_token_id")}
     keep = [
         i
@@ -73,12 +65,11 @@ def reduced(
     for key in values:
         if key.endswith("_token_id"):
             out[key] = new[values[key]]
-    out.pop(PREFIX + "precompiled_charsmap", None)
     return out, new
 
 
 def row(name: str, values: dict[str, Any], vectors: list[dict[str, Any]]) -> dict[str, Any]:
-    """`vectors`: text, ids; where they differ, ids without special tokens or Hugging Face's, and the text."""
+    """`vectors`: text, ids, ids with special tokens not parsed, Hugging Face's ids, text of the ids."""
     used = {i for vector in vectors for key in IDS for i in vector.get(key, ())}
     small, new = reduced(values, [vector["text"] for vector in vectors], used)
     print(
@@ -95,7 +86,7 @@ def main(folder: Path, models: list[str]) -> None:
     rows = []
     for path in sorted(folder.glob("ggml-vocab-*.gguf")):
         if Path(f"{path}.inp").exists():
-            vectors = [{"text": text, "ids": ids} for text, ids in read_vectors(path)]
+            vectors = [{"text": text, "idsNoSpecial": ids} for text, ids in read_vectors(path)]
             rows.append(row(path.stem.removeprefix("ggml-vocab-"), metadata(path), vectors))
     for model in models:
         name, _, files = model.partition("=")
@@ -105,9 +96,9 @@ def main(folder: Path, models: list[str]) -> None:
             continue
         path, vectors_path = files.split(",")
         rows.append(row(name, metadata(Path(path)), json.loads(Path(vectors_path).read_text())["vectors"]))
-    path = Path(__file__).parent / "vectors" / "vocabularies.json.gz"
+    path = Path(__file__).parent / "vectors" / "vocabularies.json.xz"
     text = "\n".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows)
-    path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+    path.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
     print(f"{path}: {len(rows)} vocabularies, {path.stat().st_size} bytes")
 
 

@@ -352,7 +352,7 @@ N = len(TOKENS)
         ({"model": "none"}, r"model 'none' \(the file holds no vocabulary: .* is not supported"),
         ({"model": 3}, r"model 3 is not supported"),
         ({"pre": None}, r"pre is None; allowed"),
-        ({"pre": "gpt-5"}, r"pre 'gpt-5' is not supported; supported: .*smollm"),
+        ({"pre": "gpt-5"}, r"pre 'gpt-5' is not supported; .*gpt-2"),
         ({"tokens": None}, r"no tokenizer\.ggml\.tokens"),
         ({"tokens": []}, r"tokens is empty"),
         ({"tokens": "abc"}, r"tokens is str; allowed: an array of strings"),

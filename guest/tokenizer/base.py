@@ -9,6 +9,7 @@ from .text import TextStream, tidy_spaces
 from .vocab import BYTE, CONTROL, NORMAL, UNKNOWN, WRITTEN_AS_IS, Vocab
 
 _SPACE_OF_C = " \t\n\v\f\r"  # what isspace() is true for
+_SPACES_OF_C = frozenset(_SPACE_OF_C)
 
 
 class Tokenizer(ABC):
@@ -133,15 +134,14 @@ class Tokenizer(ABC):
 
     def _split_stripping(self, text: str, token: int) -> list[str]:
         """`text` split at a token that swallows white space beside it."""
-        parts = []
-        rest = text
-        while (at := rest.find(self.vocab.texts[token])) >= 0:
-            before = rest[:at]
+        special, parts, start = self.vocab.texts[token], [], 0
+        while (at := text.find(special, start)) >= 0:
+            before = text[start:at]
             parts.append(before.rstrip(_SPACE_OF_C) if token in self.vocab.strip_left else before)
-            rest = rest[at + len(self.vocab.texts[token]) :]
-            if token in self.vocab.strip_right:
-                rest = rest.lstrip(_SPACE_OF_C)
-        return [*parts, rest]
+            start = at + len(special)
+            while token in self.vocab.strip_right and text[start : start + 1] in _SPACES_OF_C:
+                start += 1
+        return [*parts, text[start:]]
 
 
 def _refuse_surrogates(text: str) -> None:

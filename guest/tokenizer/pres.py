@@ -8,6 +8,7 @@ groups do not capture, and GPT-2's pattern gets the `|\s+` that llama.cpp's own 
 """
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from ..errors import TokenizerError
 
@@ -193,7 +194,8 @@ def pre_for(name: str) -> Pre:
     try:
         return PRES[name]
     except KeyError:
+        similar = " or ".join(get_close_matches(name, PRES)) or "none is like it"
         raise TokenizerError(
-            f"tokenizer.ggml.pre {name!r} is not supported; supported: {', '.join(sorted(PRES))} "
-            "(a wrong guess would give wrong tokens silently)"
+            f"tokenizer.ggml.pre {name!r} is not supported; supported are the {len(PRES)} names of llama.cpp "
+            f"({similar}). A wrong guess would give wrong tokens silently"
         ) from None
