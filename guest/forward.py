@@ -8,15 +8,17 @@ operation for people; one that does several has the label of the last.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from .adapt import MAX_PAIRS, Choice
 from .hparams import HParams
-from .kernels import Variant
+from .kernels import PACKED, Variant
 from .kv_cache import cache_name
 from .program import Op
 from .weights import Matrices, Matrix, padded
 
 TOKEN_TILE = 8  # pieces of a prompt are as many tokens at least; per invocation of the unfused kernels
+PACKED_TILE = (("P", 4), ("T", 8), ("U", 4))  # of the kernels that multiply with activations of 8 bits
 GUESS_TILE = 4  # tokens per invocation of the kernels that verify guesses
 BASELINE = Choice("alone", "registers", 0)
 STATE_WORDS = 4  # n_past, n_tokens, next, fed; then the token ids
@@ -168,6 +170,17 @@ def _matmul(
                 )
 
 
+def _pack(label: str, matrix: Matrix, x: str) -> Op:
+    """`x` rounded to 8 bits for a product with this matrix."""
+    return Op(
+        label,
+        Variant("pack", tile=(("T", 2),)),
+        (x, "state", "packed"),
+        {"X_STRIDE": padded(matrix.n_in)},
+        invocations=matrix.n_blocks,
+    )
+
+
 def plain_product(matrix: Matrix, choice: Choice) -> Op:
     """y = x W^T for one token, W of a single tensor and slab: the least that shows what a choice is worth."""
     return next(_matmul((matrix,), matrix.sections[0].tensor, "x", "y", choice, 1))
@@ -176,6 +189,20 @@ def plain_product(matrix: Matrix, choice: Choice) -> Op:
 def fused(hp: HParams, matrices: Matrices, *, n_ctx: int, choice: Choice, prompt: bool) -> list[Op]:
     """The pass in few dispatches, up to six a layer: over a piece of a prompt, or over one token (decode)."""
     return list(_fused(hp, matrices, n_ctx, choice, choice.tokens if prompt else 1))
+
+
+def packed(hp: HParams, matrices: Matrices, *, n_ctx: int, choice: Choice) -> list[Op]:
+    """The pass over a piece of a prompt with activations rounded to 8 bits, wherever the weights have 4.
+
+    Each product has a dispatch before it that rounds: up to ten a layer.
+    """
+    return list(_fused(hp, matrices, n_ctx, choice, choice.tokens, pack=True))
+
+
+def packed_size(hp: HParams, n_batch: int) -> int:
+    """Bytes of the buffer that `pack` rounds the activations of `n_batch` tokens into."""
+    most = max(hp.n_embd, hp.n_embd_q, hp.n_ff)
+    return 16 * 9 * padded(most) // 32 * math.ceil(n_batch / 2)
 
 
 def verifying(hp: HParams, matrices: Matrices, *, n_ctx: int, choice: Choice) -> list[Op]:
@@ -187,7 +214,7 @@ def verifying(hp: HParams, matrices: Matrices, *, n_ctx: int, choice: Choice) ->
 
 
 def _fused(
-    hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: int, verify: bool = False
+    hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: int, verify: bool = False, pack: bool = False
 ) -> Iterator[Op]:
     share = choice.share
     sharers = 4 if share == "quad" else 1
@@ -225,15 +252,22 @@ def _fused(
         pairs = _pairs(choice, matrices[group], t)
         if kernel == "project":
             pairs = part_pairs if t == 1 else max(part_pairs, pairs)
+        rounded = [m for m in matrices[group] if pack and per_token and m.quant.name in PACKED]
+        if rounded:
+            yield _pack(f"{label}_packed", rounded[0], buffers[0])
         for matrix in matrices[group]:
+            variant, used, n = _rows(kernel, matrix, choice, pairs, t), buffers, pairs
+            if matrix in rounded:
+                variant = replace(variant, rows="packed", tile=PACKED_TILE)
+                used, n = ("packed", *buffers[1:]), dict(PACKED_TILE)["P"]
             for slab in matrix.slabs:
                 rows = {"N_ROWS": slab.n_rows, "ROW0": matrix.row0 + slab.row0}
                 yield Op(
                     label,
-                    _rows(kernel, matrix, choice, pairs, t),
-                    (slab.name, slab.scales, *buffers),
+                    variant,
+                    (slab.name, slab.scales, *used),
                     {**_shape(matrix), **rows, **overrides},
-                    invocations=_invocations(slab.n_rows, pairs),
+                    invocations=_invocations(slab.n_rows, n),
                     per_token=per_token,
                     scratch=("h", "partials") if kernel == "project" else (),
                 )

@@ -13,7 +13,7 @@ from .cancel import Cancel
 from .device import CHUNK_BYTES, Gpu, Limits, Source
 from .engine import Model
 from .errors import LimitError, PagelmError
-from .forward import TOKEN_TILE, activation_sizes, baseline, fused, verifying
+from .forward import TOKEN_TILE, activation_sizes, baseline, fused, packed, packed_size, verifying
 from .gguf import Gguf, read_gguf
 from .hparams import HParams, hparams_from
 from .kv_cache import cache_sizes
@@ -41,6 +41,7 @@ DEFAULT_N_CTX = 2048
 MAX_BATCH = 32  # prompt tokens in one submit, at most
 MOST_PER_FILE_BYTE = 1.10  # bytes of GPU memory
 MOST_BESIDES = 32_000_000  # bytes of GPU memory, past those for the file and the cache
+ACTIVATIONS = ("f32", "int8")
 Layout = tuple[dict[str, tuple[Matrix, ...]], list[str], dict[str, dict[str, int]], MemoryPlan]
 
 
@@ -52,16 +53,19 @@ async def load_model(
     on_progress: Callable[[Progress], None] | None = None,
     cancel: Cancel | None = None,
     tuner: Tuner | None = None,
+    activations: str = "f32",
 ) -> Model:
     """Read the header, plan the memory, choose the kernels, upload the weights, compile the kernels.
 
     `n_ctx` is the context in tokens: the model's own, at most DEFAULT_N_CTX, unless given.
     `tuner` chooses the kernels; without one they are chosen by the adapter's name.
+    `activations`: "f32", or "int8" to round those of prompts to 8 bits before products with weights of 4.
     On any error, cancellation included, every GPU buffer made here is freed again.
 
     Raises: GgufError, ArchError, TokenizerError, LimitError, SourceError, ShaderError, DeviceError,
-    Cancelled; PagelmError for an `n_ctx` that the model cannot have.
+    Cancelled; PagelmError for an `n_ctx` that the model cannot have, or other `activations`.
     """
+    check_activations(activations)
     cancel = cancel or Cancel()
     report = on_progress or (lambda progress: None)
     start = time.perf_counter()
@@ -74,11 +78,13 @@ async def load_model(
     report(Progress("header", gguf.data_offset, gguf.data_offset))
     hp = hparams_from(gguf)
     n_ctx = context_of(hp, n_ctx)
-    matrices, vectors, sizes, plan = layout_of(hp, gguf, gpu.limits, n_ctx, named.scales)
+    matrices, vectors, sizes, plan = layout_of(hp, gguf, gpu.limits, n_ctx, named.scales, activations)
     # Before anything else runs on the GPU, or compiles beside it: that would be measured too.
     tuning = await (tuner or Tuner("off")).tune(gpu, matrices, named, report, cancel)
     if tuning.choice.scales != named.scales:
-        matrices, vectors, sizes, plan = layout_of(hp, gguf, gpu.limits, n_ctx, tuning.choice.scales)
+        matrices, vectors, sizes, plan = layout_of(
+            hp, gguf, gpu.limits, n_ctx, tuning.choice.scales, activations
+        )
     model = Model(gpu, gguf, hp, plan)
     model.tuning = tuning
     buffers, repack = model._buffers, None
@@ -121,6 +127,12 @@ async def _stopped(*tasks: asyncio.Future[Any]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def check_activations(activations: str) -> None:
+    """Raises: PagelmError for none of ACTIVATIONS."""
+    if activations not in ACTIVATIONS:
+        raise PagelmError(f"activations is {shown(activations)}; allowed: {', '.join(ACTIVATIONS)}")
+
+
 def context_of(hp: HParams, n_ctx: int | None) -> int:
     """Tokens of context: the model's own, at most DEFAULT_N_CTX, unless given. Raises: PagelmError."""
     if n_ctx is None:
@@ -133,7 +145,9 @@ def context_of(hp: HParams, n_ctx: int | None) -> int:
     return n_ctx
 
 
-def layout_of(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str = "f16") -> Layout:
+def layout_of(
+    hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str = "f16", activations: str = "f32"
+) -> Layout:
     """Matrices, names of vectors, every buffer by group and name in bytes, and the plan that says they fit.
 
     `scales` is how they are kept where that fits the adapter and takes no more memory than `most_memory`;
@@ -141,10 +155,10 @@ def layout_of(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str =
     """
     if scales != "f16":
         with suppress(LimitError):
-            layout = _layout(hp, gguf, limits, n_ctx, scales)
+            layout = _layout(hp, gguf, limits, n_ctx, scales, activations)
             if (plan := layout[-1]).total - plan.staging <= most_memory(gguf.size, plan):
                 return layout
-    return _layout(hp, gguf, limits, n_ctx, "f16")
+    return _layout(hp, gguf, limits, n_ctx, "f16", activations)
 
 
 def most_memory(file_bytes: int, plan: MemoryPlan) -> float:
@@ -152,13 +166,18 @@ def most_memory(file_bytes: int, plan: MemoryPlan) -> float:
     return MOST_PER_FILE_BYTE * file_bytes + plan.kv_cache + MOST_BESIDES
 
 
-def _layout(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str) -> Layout:
+def _layout(
+    hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str, activations: str
+) -> Layout:
     matrices, vectors = matrices_of(hp, gguf, limits, scales)
     n_batch = MAX_BATCH
     while n_batch > TOKEN_TILE and max(activation_sizes(hp, n_ctx, n_batch).values()) > largest_binding(
         limits
     ):
         n_batch //= 2
+    working = activation_sizes(hp, n_ctx, n_batch)
+    if activations == "int8":
+        working["packed"] = packed_size(hp, n_batch)
     slabs = [slab for group in matrices.values() for matrix in group for slab in matrix.slabs]
     weights = {name: gguf.tensors[name].nbytes for name in vectors}
     for slab in slabs:
@@ -166,7 +185,7 @@ def _layout(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str) ->
     sizes = {
         "weights": weights,
         "kv_cache": cache_sizes(hp, n_ctx),
-        "activations": activation_sizes(hp, n_ctx, n_batch),
+        "activations": working,
         "tables": {"angles": 4 * n_ctx * hp.n_rot},
         "staging": {STAGING: min(CHUNK_BYTES, largest_binding(limits), sum(weights.values()))},
     }
@@ -193,14 +212,14 @@ async def _compile(
     report: Callable[[Progress], None],
 ) -> None:
     hp, gpu, n_ctx = model.hparams, model._gpu, model.n_ctx
+    prompt = (
+        packed(hp, matrices, n_ctx=n_ctx, choice=choice)
+        if "packed" in nbytes_of
+        else fused(hp, matrices, n_ctx=n_ctx, choice=choice, prompt=True)
+    )
+    decode = fused(hp, matrices, n_ctx=n_ctx, choice=choice, prompt=False)
     model._prompt, model._decode = programs = [
-        Program(
-            gpu,
-            fused(hp, matrices, n_ctx=n_ctx, choice=choice, prompt=prompt),
-            choice.workgroup_size,
-            nbytes_of,
-        )
-        for prompt in (True, False)
+        Program(gpu, ops, choice.workgroup_size, nbytes_of) for ops in (prompt, decode)
     ]
     ops = verifying(hp, matrices, n_ctx=n_ctx, choice=choice)
     model._verifier = Verifier(gpu, Program(gpu, ops, choice.workgroup_size, nbytes_of), n_ctx)
