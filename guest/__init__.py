@@ -47,8 +47,9 @@ async def load(
     `tune`: how kernels are chosen: "cached" measures what runs fastest here, for about a second at most, the
     first time that such a model meets this adapter; "force" measures again; "off" goes by the adapter's name.
     `Model.tuning` says what was chosen and why.
-    `activations`: "int8" rounds those of prompts to 8 bits, 32 at a time, before they are multiplied with weights
-    of 4 bits (Q4_0, Q4_1): sooner read on some adapters, and not the same numbers. "f32" does not.
+    `activations`: "int8" rounds those of prompts to 8 bits, 32 at a time, before they meet weights of 4
+    (Q4_0, Q4_1): prompts are read sooner on llvmpipe, later on SwiftShader, and the numbers are not the
+    same. "f32" rounds nothing.
     `on_progress` is called with a `Progress` as bytes arrive and kernels compile.
 
     Raises: PagelmError subclasses that name what was found and what to do.

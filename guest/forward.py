@@ -214,7 +214,13 @@ def verifying(hp: HParams, matrices: Matrices, *, n_ctx: int, choice: Choice) ->
 
 
 def _fused(
-    hp: HParams, matrices: Matrices, n_ctx: int, choice: Choice, tokens: int, verify: bool = False, pack: bool = False
+    hp: HParams,
+    matrices: Matrices,
+    n_ctx: int,
+    choice: Choice,
+    tokens: int,
+    verify: bool = False,
+    pack: bool = False,
 ) -> Iterator[Op]:
     share = choice.share
     sharers = 4 if share == "quad" else 1

@@ -194,8 +194,8 @@ def compose(
 
 
 SHARES = ("alone", "quad")  # no feature needed; subgroups
-# sums in memory, of any number of rows: with one token, with several; sums in registers, of few rows; the same
-# with activations rounded to 8 bits
+# sums in memory, of any number of rows: with one token, with several; sums in registers, of few rows: with
+# activations in f32, rounded to 8 bits
 ROWS = ("loop", "loop_tokens", "registers", "packed")
 PACKED = ("Q4_0", "Q4_1")  # types that have a part for it (shaders/packed)
 SCALES = ("f16", "f32")  # as the file has them; twice the size, and nothing to unpack

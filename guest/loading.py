@@ -166,9 +166,7 @@ def most_memory(file_bytes: int, plan: MemoryPlan) -> float:
     return MOST_PER_FILE_BYTE * file_bytes + plan.kv_cache + MOST_BESIDES
 
 
-def _layout(
-    hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str, activations: str
-) -> Layout:
+def _layout(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str, activations: str) -> Layout:
     matrices, vectors = matrices_of(hp, gguf, limits, scales)
     n_batch = MAX_BATCH
     while n_batch > TOKEN_TILE and max(activation_sizes(hp, n_ctx, n_batch).values()) > largest_binding(

@@ -24,7 +24,7 @@ from pagelm.host.terminal import OUTPUT, FiniteRange, print_json, print_text, wr
 
 
 @click.command()
-@device_options()
+@device_options(activations=True)
 @click.option("--prompt-tokens", type=click.IntRange(1), default=128, show_default=True)
 @click.option("--gen", type=click.IntRange(2), default=128, show_default=True, help="Tokens to generate.")
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
@@ -76,7 +76,9 @@ def bench(
     if modes and rivals:
         raise click.UsageError(f"{modes[0]} measures something else instead: it does not go with {rivals[0]}")
 
-    device = {name: rest.pop(name) for name in ("model", "device", "ctx", "memory_budget", "tune")}
+    device = {
+        name: rest.pop(name) for name in ("model", "device", "ctx", "memory_budget", "tune", "activations")
+    }
     if profile:
         _profile(rest.pop("prompt_tokens"), rest.pop("gen"), trace, as_json, quiet, device)
         return
@@ -96,7 +98,7 @@ def bench(
         async with opened(quiet=quiet, **device) as lm:
             return await benchmark.bench(lm, peers=specs, path=path, contexts=lengths, turns=turns, **rest)
 
-    report = run_async(main())
+    report = {**run_async(main()), "activations": device["activations"]}
     print_json(report) if as_json else print_text(benchmark.as_text(report))
     if markdown is not None:
         markdown.write_text(benchmark.as_markdown(report), encoding="utf-8")

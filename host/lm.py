@@ -106,18 +106,25 @@ async def open_lm(
     on_progress: OnProgress | None = None,
     exact: bool = False,
     tune: str = "cached",
+    activations: str = "f32",
 ) -> Lm:
     """Load `model` (a URL or a path) on a device. `n_ctx` in tokens, `memory_budget` in bytes of GPU memory.
 
-    `exact`, on the device "cpu" alone: compute as llama.cpp's CPU backend does. `tune` is that of
-    `pagelm.load`; the device "cpu" has nothing to choose.
+    `exact`, on the device "cpu" alone: compute as llama.cpp's CPU backend does. `tune` and `activations` are
+    those of `pagelm.load`; the device "cpu" has no kernels to choose.
 
-    Raises: DeviceError when the device's Python package is not installed; what loading raises.
+    Raises: DeviceError when the device's Python package is not installed, or for "int8" on the device "cpu";
+    what loading raises.
     """
     module, name, package, extra = _DEVICES[device]
     options: dict[str, Any] = {"exact": True} if exact else {}
     if device != "cpu":
-        options["tune"] = tune
+        options |= {"tune": tune, "activations": activations}
+    elif activations != "f32":
+        raise DeviceError(
+            f"the device cpu computes with f32 activations only, not {activations};"
+            " --activations int8 goes with --device browser or native"
+        )
     with needing(package, extra, f"--device {device}"):
         kind = getattr(importlib.import_module(module), name)
         lm: Lm = await kind.open(

@@ -9,6 +9,7 @@ from pagelm.host.lm import DEVICES, Lm, open_lm
 from pagelm.host.models import DEFAULT_MODEL, resolve
 from pagelm.host.progress import byte_bar, load_bar
 from pagelm.host.terminal import BYTES, print_text
+from pagelm.loading import ACTIVATIONS
 from pagelm.tune import MODES
 
 Command = Callable[..., None]
@@ -25,11 +26,20 @@ tune_option = click.option(
     show_default=True,
     help="Kernels by measurement, once per adapter or again (force), or by the adapter's name (off).",
 )
+activations_option = click.option(
+    "--activations",
+    type=click.Choice(ACTIVATIONS),
+    default="f32",
+    show_default=True,
+    help="int8: a prompt's are rounded to 8 bits before products with weights of 4: not the same numbers.",
+)
 quiet_option = click.option("--quiet", is_flag=True, help="No progress, no timing.")
 
 
-def device_options(default: str | None = "browser", tune: bool = True) -> Callable[[Command], Command]:
-    """MODEL and the options of every command that loads it; --tune where the caller has that choice."""
+def device_options(
+    default: str | None = "browser", tune: bool = True, activations: bool = False
+) -> Callable[[Command], Command]:
+    """MODEL and the options of every command that loads it; `tune`, `activations`: with that option."""
 
     def add(command: Command) -> Command:
         device = click.option(
@@ -40,7 +50,8 @@ def device_options(default: str | None = "browser", tune: bool = True) -> Callab
             show_default=True,
         )
         tuning = (tune_option,) if tune else ()
-        for decorate in (quiet_option, *tuning, budget_option, ctx_option, device, model_argument):
+        rounding = (activations_option,) if activations else ()
+        for decorate in (quiet_option, *rounding, *tuning, budget_option, ctx_option, device, model_argument):
             command = decorate(command)
         return command
 
@@ -56,12 +67,20 @@ async def opened(
     quiet: bool,
     tune: str = "cached",
     exact: bool = False,
+    activations: str = "f32",
 ) -> AsyncIterator[Lm]:
     """The model, loaded on the device, with progress bars; closed at the end."""
     path = located(model, quiet)
     with load_bar(quiet) as bar:
         lm = await open_lm(
-            device, path, n_ctx=ctx, memory_budget=memory_budget, on_progress=bar, exact=exact, tune=tune
+            device,
+            path,
+            n_ctx=ctx,
+            memory_budget=memory_budget,
+            on_progress=bar,
+            exact=exact,
+            tune=tune,
+            activations=activations,
         )
     try:
         yield lm

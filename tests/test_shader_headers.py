@@ -5,12 +5,12 @@ from importlib.resources import files
 
 import pytest
 
-from pagelm.kernels import ROWS, SCALES, SHARES, _parts, _uses, kernel_names, shaders, variants
+from pagelm.kernels import PACKED, ROWS, SCALES, SHARES, _parts, _uses, kernel_names, shaders, variants
 from pagelm.quants import QUANTS, SUPPORTED
 
 SHADERS = files("pagelm.shaders")
 FIELDS = ("shapes", "grid", "tile", "uses", "error", "source")
-FOLDERS = ("keep", "lib", "load", "quant", "repack", "rows", "scale", "share")
+FOLDERS = ("keep", "lib", "load", "load_packed", "packed", "quant", "repack", "rows", "scale", "share")
 PARTS = sorted(f"{folder}/{entry.name}" for folder in FOLDERS for entry in SHADERS.joinpath(folder).iterdir())
 KERNELS = [f"{name}.wgsl" for name in kernel_names()]
 BINDING = re.compile(
@@ -43,7 +43,11 @@ def test_kernel_header_says_what_it_does(path):
 @pytest.mark.parametrize("path", PARTS)
 def test_part_says_its_name(path):
     folder, name = path.removesuffix(".wgsl").split("/")
-    names = {"quant": f"{name.upper()}: ", "repack": f"{name.upper()} in the file: "}
+    names = {
+        "quant": f"{name.upper()}: ",
+        "packed": f"{name.upper()}: ",
+        "repack": f"{name.upper()} in the file: ",
+    }
     assert header(path)[0].startswith("// " + names.get(folder, f"{name}: "))
 
 
@@ -96,6 +100,8 @@ def test_share_and_load_parts_hand_out_the_same(share):
     ]
     assert "fn activations(at: u32, lane: u32) -> Activations {" in text(f"load/{share}.wgsl")
     assert f"share/{share}.wgsl" in text(f"load/{share}.wgsl")
+    assert "fn packed(at: u32, lane: u32) -> Packed {" in text(f"load_packed/{share}.wgsl")
+    assert f"share/{share}.wgsl" in text(f"load_packed/{share}.wgsl")
 
 
 @pytest.mark.parametrize("rows", ROWS)
@@ -127,6 +133,13 @@ def test_quant_part_hands_out_cells_and_cites_its_layout(quant):
     ):
         where = source + "".join(text(p) for p in ("lib/plain.wgsl", "lib/nibbles.wgsl") if p in source)
         assert where.count(given) == 1, given
+
+
+@pytest.mark.parametrize("quant", PACKED)
+def test_packed_parts_hand_out_the_same(quant):
+    source = text(f"packed/{quant.lower()}.wgsl")
+    assert "fn weighted(sum: vec2f, dm: vec2f, sums: vec2f) -> vec2f {" in source
+    assert QUANTS[quant].words == 1, "a cell of nibbles is what shaders/rows/packed.wgsl unpacks"
 
 
 @pytest.mark.parametrize("quant", SUPPORTED)

@@ -101,6 +101,7 @@ class Service:
         n_ctx: int | None = None,
         memory_budget: int | None = None,
         tune: str = "cached",
+        activations: str = "f32",
     ) -> dict[str, Any]:
         """Load from a URL, or from a File, Blob or bytes; the model before it is closed first."""
         await self.close(call)
@@ -109,6 +110,7 @@ class Service:
             n_ctx=n_ctx,
             memory_budget=memory_budget,
             tune=tune,
+            activations=activations,
             on_progress=lambda p: call.event("progress", phase=p.phase, done=p.done, total=p.total),
             cancel=call.cancel,
         )

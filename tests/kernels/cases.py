@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 from kernel_case import KernelCase
 from kernels.attention import baseline_cases, combine_cases, kv_store_cases, rope_cases, stretch_cases
-from kernels.data import TILES
-from kernels.elementwise import elementwise_cases, embed_cases, rms_norm_cases, share_cases
+from kernels.data import PACKED_TILE, TILES
+from kernels.elementwise import elementwise_cases, embed_cases, pack_cases, rms_norm_cases, share_cases
 from kernels.maxima import accept_cases, argmax_cases, logits_cases
 from kernels.probes import probe_cases
 from kernels.products import THOROUGH, gate_up_cases, matmul_cases, project_cases, qkv_cases
@@ -38,6 +38,7 @@ EVERY: list[KernelCase] = [
     *project_cases(),
     *logits_cases(),
     *rms_norm_cases(),
+    *pack_cases(),
     *rope_cases(),
     *kv_store_cases(),
     *baseline_cases(),
@@ -66,7 +67,7 @@ def chosen(case: KernelCase) -> bool:
     if variant.rows is None or variant.quant in (None, THOROUGH):
         return True
     pairs, tokens = (dict(variant.tile)[name] for name in "PT")
-    same = [t for t in TILES if (t.rows, t.tokens) == (variant.rows, tokens)]
+    same = [t for t in (*TILES, PACKED_TILE) if (t.rows, t.tokens) == (variant.rows, tokens)]
     if variant.kernel == "project":
         same = [t for t in same if t.pairs <= (4 if tokens == 1 else 8)]
     return pairs == max(t.pairs for t in same)
