@@ -52,6 +52,14 @@ def pack_cases() -> list[KernelCase]:
         op = Op("pack", variant, tuple(inputs), {"X_STRIDE": n_in}, invocations=n_in // 32)
         why = "q and its sums are exact; d relative 6e-7, none of a block below 1e-30"
         cases.append(KernelCase(name, op, inputs, {"y": Expect(expect, tolerance, why)}, n_tokens + 3))
+    # NaN must not get lost: its block's d is none, the other token's is a number
+    x = np.linspace(-127, 127, 128, dtype=np.float32).reshape(2, 64)
+    x[0, 9] = np.nan
+    want = np.abs(f64(x)).reshape(2, 2, 32).max(-1).T / 127  # (blocks, tokens); numpy's max keeps NaN
+    inputs = {"x": x, "now": state(3, 2), "y": filled(-9, 1, 2, 36)}
+    op = Op("pack", variant, tuple(inputs), {"X_STRIDE": 64}, invocations=2)
+    expected = Expect(want, 6e-7, "d relative 6e-7", view=lambda y: y.reshape(-1, 36)[:, 32:34].ravel())
+    cases.append(KernelCase("pack-nan", op, inputs, {"y": expected}, 2))
     return cases
 
 
