@@ -36,6 +36,7 @@ async def load(
     memory_budget: int | None = None,
     cache_type: str = "f32",
     tune: str = "cached",
+    activations: str = "f32",
     on_progress: Callable[[Progress], None] | None = None,
     cancel: Cancel | None = None,
 ) -> Model:
@@ -53,6 +54,9 @@ async def load(
     `tune`: how kernels are chosen: "cached" measures what runs fastest here, for about a second at most, the
     first time that such a model meets this adapter; "force" measures again; "off" goes by the adapter's name.
     `Model.tuning` says what was chosen and why.
+    `activations`: "int8" rounds those of prompts to 8 bits, 32 at a time, before they meet weights of 4
+    (Q4_0, Q4_1): prompts are read sooner on llvmpipe, later on SwiftShader, and the numbers are not the
+    same. "f32" rounds nothing.
     `on_progress` is called with a `Progress` as bytes arrive and kernels compile.
 
     Raises: PagelmError subclasses that name what was found and what to do.
@@ -77,6 +81,7 @@ async def load(
                 opened,
                 n_ctx=n_ctx,
                 cache_type=cache_type,
+                activations=activations,
                 on_progress=on_progress,
                 cancel=cancel,
                 tuner=tuner,

@@ -202,14 +202,17 @@ def compose(
 
 
 SHARES = ("alone", "quad")  # no feature needed; subgroups
-# sums in memory, of any number of rows: with one token, with several; sums in registers, of few rows
-ROWS = ("loop", "loop_tokens", "registers")
+# sums in memory, of any number of rows: with one token, with several; sums in registers, of few rows: with
+# activations in f32, rounded to 8 bits
+ROWS = ("loop", "loop_tokens", "registers", "packed")
+PACKED = ("Q4_0", "Q4_1")  # types that have a part for it (shaders/packed)
 CACHES = ("f32", "f16")  # as they are computed; half the size, and the feature shader-f16 needed
 # What the default model's programs may ask for: one token at a time, one and its guesses, pieces of a prompt.
 TILES = {  # pairs of rows, tokens, blocks at a time
     "loop": tuple({"P": p, "T": 1, "C": 2} for p in (4, 16, 32)),
     "loop_tokens": tuple({"P": p, "T": t, "C": 1 + p // 32} for t in (4, 8) for p in (8, 16, 32)),
     "registers": (*({"P": p, "T": 1} for p in (1, 2, 4)), {"P": 4, "T": 4}, {"P": 4, "T": 8}),
+    "packed": ({"P": 4, "T": 8, "U": 4},),  # U: pairs of tokens
 }
 HEADS = {  # query heads, tokens, vectors of a head
     "alone": ({"G": 3, "T": 1, "D": 16}, {"G": 1, "T": 2, "D": 16}),
@@ -223,6 +226,8 @@ def tiles_of(kernel: str, share: str | None, rows: str | None) -> tuple[Mapping[
         return HEADS[share or ""]
     if kernel == "accept":
         return ({"T": 4},)
+    if kernel == "pack":
+        return ({"T": 2},)
     if rows is None:
         return ({},)
     return tuple(
@@ -230,6 +235,7 @@ def tiles_of(kernel: str, share: str | None, rows: str | None) -> tuple[Mapping[
         for tile in TILES[rows]
         if not (kernel == "logits" and tile["T"] > 4)
         and not (kernel == "experts" and tile["T"] > 1)
+        and not (kernel == "matmul" and rows == "packed")
         and not (kernel == "project" and tile["P"] > (4 if tile["T"] == 1 else 8))
     )
 
@@ -249,13 +255,18 @@ def _listed(v: Variant) -> bool:
     return (v.kernel, v.share, v.rows, v.tile) == LOOKING
 
 
+def _rows_of(quant: str | None) -> tuple[str, ...]:
+    """The ways over rows that there are for a tensor type."""
+    return tuple(rows for rows in ROWS if rows != "packed" or quant in PACKED)
+
+
 def _combinations() -> Iterator[Variant]:
     for name in kernel_names():
         uses = " ".join(_parts(f"{name}.wgsl", Variant(name, "F32", "alone", "loop"), {}))
         for quant in SUPPORTED if "quant/" in uses or "repack/" in uses else (None,):
             for scales in SCALES if quant and QUANTS[quant].wide else (None,):
                 for share in SHARES if "share/" in uses else (None,):
-                    for rows in ROWS if "rows/" in uses else (None,):
+                    for rows in _rows_of(quant) if "rows/" in uses else (None,):
                         for tile in tiles_of(name, share, rows):
                             for kept in CACHES if "cache/" in uses else CACHES[:1]:
                                 yield Variant(name, quant, share, rows, tuple(tile.items()), scales, kept)

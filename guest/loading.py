@@ -14,7 +14,16 @@ from .cancel import Cancel
 from .device import CHUNK_BYTES, Gpu, Limits, Source
 from .engine import Model
 from .errors import LimitError, PagelmError
-from .forward import TOKEN_TILE, activation_sizes, angles_name, baseline, fused, verifying
+from .forward import (
+    TOKEN_TILE,
+    activation_sizes,
+    angles_name,
+    baseline,
+    fused,
+    packed,
+    packed_size,
+    verifying,
+)
 from .gguf import Gguf
 from .hparams import HParams, Rope, hparams_from
 from .kv_cache import cache_sizes, check_cache_support
@@ -45,6 +54,7 @@ DEFAULT_N_CTX = 2048
 MAX_BATCH = 32  # prompt tokens in one submit, at most
 MOST_PER_FILE_BYTE = 1.10  # bytes of GPU memory
 MOST_BESIDES = 32_000_000  # bytes of GPU memory, past those for the file and the cache
+ACTIVATIONS = ("f32", "int8")
 Layout = tuple[dict[str, tuple[Matrix, ...]], tuple[Vector, ...], dict[str, dict[str, int]], MemoryPlan]
 
 
@@ -57,6 +67,7 @@ async def load_model(
     on_progress: Callable[[Progress], None] | None = None,
     cancel: Cancel | None = None,
     tuner: Tuner | None = None,
+    activations: str = "f32",
 ) -> Model:
     """Read the header, plan the memory, choose the kernels, upload the weights, compile the kernels.
 
@@ -64,11 +75,14 @@ async def load_model(
     `n_ctx` is the context in tokens: the model's own, at most DEFAULT_N_CTX, unless given.
     `cache_type` is how keys and values are kept, "f32" or "f16".
     `tuner` chooses the kernels; without one they are chosen by the adapter's name.
+    `activations`: "f32", or "int8" to round those of prompts to 8 bits before products with weights of 4.
     On any error, cancellation included, every GPU buffer made here is freed again.
 
     Raises: GgufError, ArchError, TokenizerError, LimitError, SourceError, ShaderError, DeviceError,
-    Cancelled; PagelmError for an `n_ctx` that the model cannot have or a `cache_type` that there is not.
+    Cancelled; PagelmError for an `n_ctx` that the model cannot have, and a `cache_type` or `activations` that
+    there are not.
     """
+    check_activations(activations)
     check_cache_support(cache_type, gpu)
     cancel = cancel or Cancel()
     report = on_progress or (lambda progress: None)
@@ -82,13 +96,12 @@ async def load_model(
     report(Progress("header", gguf.header_bytes, gguf.header_bytes))
     hp = hparams_from(gguf)
     n_ctx = context_of(hp, n_ctx)
-    matrices, vectors, sizes, plan = layout_of(hp, gguf, gpu.limits, n_ctx, named.scales, cache_type)
+    kept = cache_type, activations
+    matrices, vectors, sizes, plan = layout_of(hp, gguf, gpu.limits, n_ctx, named.scales, *kept)
     # Before anything else runs on the GPU, or compiles beside it: that would be measured too.
     tuning = await (tuner or Tuner("off")).tune(gpu, matrices, named, report, cancel)
     if tuning.choice.scales != named.scales:
-        matrices, vectors, sizes, plan = layout_of(
-            hp, gguf, gpu.limits, n_ctx, tuning.choice.scales, cache_type
-        )
+        matrices, vectors, sizes, plan = layout_of(hp, gguf, gpu.limits, n_ctx, tuning.choice.scales, *kept)
     model = Model(gpu, gguf, hp, plan)
     model.tuning = tuning
     buffers, repack = model._buffers, None
@@ -142,6 +155,12 @@ async def _stopped(*tasks: asyncio.Future[Any]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def check_activations(activations: str) -> None:
+    """Raises: PagelmError for none of ACTIVATIONS."""
+    if activations not in ACTIVATIONS:
+        raise PagelmError(f"activations is {shown(activations)}; allowed: {', '.join(ACTIVATIONS)}")
+
+
 def context_of(hp: HParams, n_ctx: int | None) -> int:
     """Tokens of context: the model's own, at most DEFAULT_N_CTX, unless given. Raises: PagelmError."""
     if n_ctx is None:
@@ -155,7 +174,13 @@ def context_of(hp: HParams, n_ctx: int | None) -> int:
 
 
 def layout_of(
-    hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str = "f16", cache_type: str = "f32"
+    hp: HParams,
+    gguf: Gguf,
+    limits: Limits,
+    n_ctx: int,
+    scales: str = "f16",
+    cache_type: str = "f32",
+    activations: str = "f32",
 ) -> Layout:
     """Matrices, names of vectors, every buffer by group and name in bytes, and the plan that says they fit.
 
@@ -164,10 +189,10 @@ def layout_of(
     """
     if scales != "f16":
         with suppress(LimitError):
-            layout = _layout(hp, gguf, limits, n_ctx, scales, cache_type)
+            layout = _layout(hp, gguf, limits, n_ctx, scales, cache_type, activations)
             if (plan := layout[-1]).total - plan.staging <= most_memory(gguf.size, plan):
                 return layout
-    return _layout(hp, gguf, limits, n_ctx, "f16", cache_type)
+    return _layout(hp, gguf, limits, n_ctx, "f16", cache_type, activations)
 
 
 def most_memory(file_bytes: int, plan: MemoryPlan) -> float:
@@ -175,13 +200,18 @@ def most_memory(file_bytes: int, plan: MemoryPlan) -> float:
     return MOST_PER_FILE_BYTE * file_bytes + plan.kv_cache + MOST_BESIDES
 
 
-def _layout(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str, cache_type: str) -> Layout:
+def _layout(
+    hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str, cache_type: str, activations: str
+) -> Layout:
     matrices, vectors = matrices_of(hp, gguf, limits, scales)
     n_batch = MAX_BATCH
     while n_batch > TOKEN_TILE and max(activation_sizes(hp, n_ctx, n_batch).values()) > largest_binding(
         limits
     ):
         n_batch //= 2
+    working = activation_sizes(hp, n_ctx, n_batch)
+    if activations == "int8":
+        working["packed"] = packed_size(hp, n_batch)
     slabs = [slab for group in matrices.values() for matrix in group for slab in matrix.slabs]
     weights = vector_sizes(matrices, vectors)
     for slab in slabs:
@@ -189,7 +219,7 @@ def _layout(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str, ca
     sizes = {
         "weights": weights,
         "kv_cache": cache_sizes(hp, n_ctx, cache_type),
-        "activations": activation_sizes(hp, n_ctx, n_batch),
+        "activations": working,
         "tables": {angles_name(i): 4 * n_ctx * hp.n_rot for i in range(len(hp.ropes))},
         "staging": {STAGING: min(CHUNK_BYTES, largest_binding(limits), sum(weights.values()))},
     }
@@ -215,14 +245,14 @@ async def _compile(
     report: Callable[[Progress], None],
 ) -> None:
     hp, gpu, n_ctx, cache_type = model.hparams, model._gpu, model.n_ctx, model.plan.cache_type
+    prompt = (
+        packed(hp, matrices, vectors, n_ctx=n_ctx, choice=choice, cache_type=cache_type)
+        if "packed" in nbytes_of
+        else fused(hp, matrices, vectors, n_ctx=n_ctx, choice=choice, prompt=True, cache_type=cache_type)
+    )
+    decode = fused(hp, matrices, vectors, n_ctx=n_ctx, choice=choice, prompt=False, cache_type=cache_type)
     model._prompt, model._decode = programs = [
-        Program(
-            gpu,
-            fused(hp, matrices, vectors, n_ctx=n_ctx, choice=choice, prompt=prompt, cache_type=cache_type),
-            choice.workgroup_size,
-            nbytes_of,
-        )
-        for prompt in (True, False)
+        Program(gpu, ops, choice.workgroup_size, nbytes_of) for ops in (prompt, decode)
     ]
     ops = verifying(hp, matrices, vectors, n_ctx=n_ctx, choice=choice, cache_type=cache_type)
     model._verifier = Verifier(gpu, Program(gpu, ops, choice.workgroup_size, nbytes_of), n_ctx)

@@ -76,6 +76,7 @@ class BrowserLm:
         on_progress: "OnProgress | None" = None,
         tune: str = "cached",
         cache_type: str = "f32",
+        activations: str = "f32",
     ) -> "BrowserLm":
         """Open the page and load `model`, a path or a URL.
 
@@ -84,7 +85,8 @@ class BrowserLm:
         path = None if "://" in model else Path(model)
         lm = await cls.start(path, on_progress=on_progress)
         try:
-            await lm.load(lm.model_url or model, n_ctx, memory_budget, on_progress, tune, cache_type)
+            where = lm.model_url or model
+            await lm.load(where, n_ctx, memory_budget, on_progress, tune, cache_type, activations)
         except BaseException:
             await lm.close()
             raise
@@ -153,6 +155,7 @@ class BrowserLm:
         on_progress: "OnProgress | None" = None,
         tune: str = "cached",
         cache_type: str = "f32",
+        activations: str = "f32",
     ) -> dict[str, Any]:
         """Load the model at a URL that the page can reach; the one before it is closed."""
 
@@ -166,6 +169,7 @@ class BrowserLm:
             "memory_budget": memory_budget,
             "cache_type": cache_type,
             "tune": tune,
+            "activations": activations,
         }
         self.info = await self.call("load", args, show)
         return self.info

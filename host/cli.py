@@ -57,7 +57,7 @@ def cli(ctx: click.Context) -> None:
 
 
 @cli.command()
-@device_options()
+@device_options(activations=True)
 @click.option("--prompt", required=True, help="The text to go on from; - reads it from standard input.")
 @click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True)
 @click.option("--ignore-eos", is_flag=True, help="Go on past end tokens.")

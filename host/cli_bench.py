@@ -24,7 +24,7 @@ from pagelm.host.terminal import OUTPUT, FiniteRange, print_json, print_text, wr
 
 
 @click.command()
-@device_options()
+@device_options(activations=True)
 @click.option("--prompt-tokens", type=click.IntRange(1), default=128, show_default=True)
 @click.option("--gen", type=click.IntRange(2), default=128, show_default=True, help="Tokens to generate.")
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
@@ -77,7 +77,8 @@ def bench(
         raise click.UsageError(f"{modes[0]} measures something else instead: it does not go with {rivals[0]}")
 
     device = {
-        name: rest.pop(name) for name in ("model", "device", "ctx", "memory_budget", "cache_type", "tune")
+        name: rest.pop(name)
+        for name in ("model", "device", "ctx", "memory_budget", "cache_type", "tune", "activations")
     }
     if profile:
         _profile(rest.pop("prompt_tokens"), rest.pop("gen"), trace, as_json, quiet, device)
@@ -99,7 +100,7 @@ def bench(
             how = {"contexts": lengths, "cache_type": device["cache_type"], "turns": turns}
             return await benchmark.bench(lm, peers=specs, path=path, **how, **rest)
 
-    report = run_async(main())
+    report = {**run_async(main()), "activations": device["activations"]}
     print_json(report) if as_json else print_text(benchmark.as_text(report))
     if markdown is not None:
         markdown.write_text(benchmark.as_markdown(report), encoding="utf-8")

@@ -107,23 +107,29 @@ async def open_lm(
     exact: bool = False,
     tune: str = "cached",
     cache_type: str = "f32",
+    activations: str = "f32",
 ) -> Lm:
     """Load `model` (a URL or a path) on a device. `n_ctx` in tokens, `memory_budget` in bytes of GPU memory.
 
-    `exact`, on the device "cpu" alone: compute as llama.cpp's CPU backend does. `tune` is that of
-    `pagelm.load`; the device "cpu" has nothing to choose. `cache_type` is that of `pagelm.load`.
+    `exact`, on the device "cpu" alone: compute as llama.cpp's CPU backend does. `tune`, `cache_type` and
+    `activations` are those of `pagelm.load`; the device "cpu" has no kernels to choose.
 
-    Raises: DeviceError when the device's Python package is not installed; PagelmError for a cache of f16 on
-    the device "cpu"; what loading raises.
+    Raises: DeviceError when the device's Python package is not installed, or for "int8" on the device "cpu";
+    PagelmError for a cache of f16 on it; what loading raises.
     """
     module, name, package, extra = _DEVICES[device]
     options: dict[str, Any] = {"exact": True} if exact else {}
     if device != "cpu":
-        options |= {"tune": tune, "cache_type": cache_type}
+        options |= {"tune": tune, "cache_type": cache_type, "activations": activations}
     elif cache_type != "f32":
         raise PagelmError(
             f"cache_type is {cache_type!r}, but the device cpu, the oracle, has f32 (f16 with --exact);"
             " leave --cache-type out, or choose another device"
+        )
+    elif activations != "f32":
+        raise DeviceError(
+            f"the device cpu computes with f32 activations only, not {activations};"
+            " --activations int8 goes with --device browser or native"
         )
     with needing(package, extra, f"--device {device}"):
         kind = getattr(importlib.import_module(module), name)

@@ -30,6 +30,7 @@ class NativeLm:
         on_progress: OnProgress | None = None,
         tune: str = "cached",
         cache_type: str = "f32",
+        activations: str = "f32",
     ) -> "NativeLm":
         return cls(
             await pagelm.load(
@@ -39,6 +40,7 @@ class NativeLm:
                 cache_type=cache_type,
                 on_progress=on_progress,
                 tune=tune,
+                activations=activations,
             )
         )
 

@@ -10,6 +10,7 @@ from pagelm.host.models import DEFAULT_MODEL, resolve
 from pagelm.host.progress import byte_bar, load_bar
 from pagelm.host.terminal import BYTES, print_text
 from pagelm.kv_cache import CACHE_BYTES
+from pagelm.loading import ACTIVATIONS
 from pagelm.tune import MODES
 
 Command = Callable[..., None]
@@ -33,11 +34,20 @@ tune_option = click.option(
     show_default=True,
     help="Kernels by measurement, once per adapter or again (force), or by the adapter's name (off).",
 )
+activations_option = click.option(
+    "--activations",
+    type=click.Choice(ACTIVATIONS),
+    default="f32",
+    show_default=True,
+    help="int8: a prompt's are rounded to 8 bits before products with weights of 4: not the same numbers.",
+)
 quiet_option = click.option("--quiet", is_flag=True, help="No progress, no timing.")
 
 
-def device_options(default: str | None = "browser", tune: bool = True) -> Callable[[Command], Command]:
-    """MODEL and the options of every command that loads it; --tune where the caller has that choice."""
+def device_options(
+    default: str | None = "browser", tune: bool = True, activations: bool = False
+) -> Callable[[Command], Command]:
+    """MODEL and the options of every command that loads it; `tune`, `activations`: with that option."""
 
     def add(command: Command) -> Command:
         device = click.option(
@@ -48,8 +58,10 @@ def device_options(default: str | None = "browser", tune: bool = True) -> Callab
             show_default=True,
         )
         tuning = (tune_option,) if tune else ()
+        rounding = (activations_option,) if activations else ()
         for decorate in (
             quiet_option,
+            *rounding,
             *tuning,
             cache_option,
             budget_option,
@@ -73,6 +85,7 @@ async def opened(
     cache_type: str = "f32",
     tune: str = "cached",
     exact: bool = False,
+    activations: str = "f32",
 ) -> AsyncIterator[Lm]:
     """The model, loaded on the device, with progress bars; closed at the end."""
     path = located(model, quiet)
@@ -86,6 +99,7 @@ async def opened(
             exact=exact,
             tune=tune,
             cache_type=cache_type,
+            activations=activations,
         )
     try:
         yield lm

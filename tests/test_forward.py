@@ -7,7 +7,7 @@ from tiny_gguf import tiny_model
 
 from pagelm.adapt import NARROW, Choice
 from pagelm.device import Limits
-from pagelm.forward import baseline, fused, verifying
+from pagelm.forward import baseline, fused, packed, verifying
 from pagelm.gguf import read_gguf
 from pagelm.hparams import HParams, hparams_from
 from pagelm.kernels import SHARES, variants
@@ -36,6 +36,7 @@ def test_every_variant_of_a_model_shaped_as_the_default_one_is_listed(share, cho
     ops = baseline(*made, n_ctx=64)
     for prompt in (True, False):
         ops += fused(*made, n_ctx=64, choice=choice, prompt=prompt)
+    ops += packed(*made, n_ctx=64, choice=choice)
     ops += verifying(*made, n_ctx=64, choice=choice)
     assert {op.variant for op in ops} <= set(variants())
 

@@ -195,6 +195,36 @@ def test_context_sizes_the_model_cannot_have_are_refused(n_ctx):
     assert gpu.buffers_created == 0
 
 
+@pytest.mark.parametrize("activations", ["int4", "", None, 8])
+def test_other_activations_are_refused(activations):
+    gpu = FakeGpu()
+    with pytest.raises(PagelmError, match=re.escape(f"activations is {activations!r}; allowed: f32, int8")):
+        load(gpu, activations=activations)
+    assert gpu.buffers_created == 0
+
+
+def test_activations_of_8_bits_are_for_prompts_and_weights_of_4_alone():
+    """Decode, verification and matrices of other types have the kernels that they have without."""
+    data = tiny_model(n_vocab=400, n_layer=1, quant={"attn_v": "Q8_0", "token_embd": "Q8_0", "": "Q4_1"})
+    plain, rounding = load(FakeGpu(), data), load(FakeGpu(), data, activations="int8")
+    assert rounding._decode.ops == plain._decode.ops
+    assert rounding._verifier.program.ops == plain._verifier.program.ops
+    assert rounding._baseline.ops == plain._baseline.ops
+    ops = [op for op in rounding._prompt.ops if op.variant.kernel != "pack"]
+    assert [op.label for op in ops] == [op.label for op in plain._prompt.ops]
+    packed = {(op.label, op.variant.quant) for op in ops if op.variant.rows == "packed"}
+    labels = ("attn_qkv", "attn_residual", "swiglu", "ffn_residual")
+    assert packed == {(f"blk.0.{label}", "Q4_1") for label in labels}
+    assert ("blk.0.attn_qkv", "Q8_0") in {(op.label, op.variant.quant) for op in ops} - packed
+    assert sum(op.variant.kernel == "pack" for op in rounding._prompt.ops) == len(labels)
+    assert (
+        plain.plan.activations
+        < rounding.plan.activations
+        == plain.plan.activations
+        + sum(buffer.size for name, buffer in rounding._buffers.items() if name not in plain._buffers)
+    )
+
+
 def test_two_models_share_a_device_and_closing_one_leaves_the_other():
     gpu = FakeGpu()
     alone = load(gpu).memory_used

@@ -7,6 +7,7 @@ import pytest
 
 from pagelm.kernels import (
     CACHES,
+    PACKED,
     ROWS,
     SCALES,
     SHARES,
@@ -21,7 +22,19 @@ from pagelm.quants import QUANTS, SUPPORTED
 
 SHADERS = files("pagelm.shaders")
 FIELDS = ("shapes", "grid", "tile", "uses", "error", "source")
-FOLDERS = ("cache", "keep", "lib", "load", "quant", "repack", "rows", "scale", "share")
+FOLDERS = (
+    "cache",
+    "keep",
+    "lib",
+    "load",
+    "load_packed",
+    "packed",
+    "quant",
+    "repack",
+    "rows",
+    "scale",
+    "share",
+)
 PARTS = sorted(f"{folder}/{entry.name}" for folder in FOLDERS for entry in SHADERS.joinpath(folder).iterdir())
 KERNELS = [f"{name}.wgsl" for name in kernel_names()]
 BINDING = re.compile(
@@ -54,7 +67,11 @@ def test_kernel_header_says_what_it_does(path):
 @pytest.mark.parametrize("path", PARTS)
 def test_part_says_its_name(path):
     folder, name = path.removesuffix(".wgsl").split("/")
-    names = {"quant": f"{name.upper()}: ", "repack": f"{name.upper()} in the file: "}
+    names = {
+        "quant": f"{name.upper()}: ",
+        "packed": f"{name.upper()}: ",
+        "repack": f"{name.upper()} in the file: ",
+    }
     assert header(path)[0].startswith("// " + names.get(folder, f"{name}: "))
 
 
@@ -107,6 +124,8 @@ def test_share_and_load_parts_hand_out_the_same(share):
     ]
     assert "fn activations(at: u32, lane: u32) -> Activations {" in text(f"load/{share}.wgsl")
     assert f"share/{share}.wgsl" in text(f"load/{share}.wgsl")
+    assert "fn packed(at: u32, lane: u32) -> Packed {" in text(f"load_packed/{share}.wgsl")
+    assert f"share/{share}.wgsl" in text(f"load_packed/{share}.wgsl")
 
 
 @pytest.mark.parametrize("cache", CACHES)
@@ -153,6 +172,13 @@ def test_quant_part_hands_out_cells_and_cites_its_layout(quant):
         r"fn values\(a: vec4f, b: vec4f, dm: vec[24]f\) -> Quarter \{",
     ):
         assert len(re.findall(given, composed(path))) == 1, given
+
+
+@pytest.mark.parametrize("quant", PACKED)
+def test_packed_parts_hand_out_the_same(quant):
+    source = text(f"packed/{quant.lower()}.wgsl")
+    assert "fn weighted(sum: vec2f, dm: vec2f, sums: vec2f) -> vec2f {" in source
+    assert QUANTS[quant].cell_bytes == 16, "a cell of nibbles is what shaders/rows/packed.wgsl unpacks"
 
 
 @pytest.mark.parametrize("quant", SUPPORTED)

@@ -18,10 +18,11 @@ from .common import (
     activation_sizes,
     angles_name,
     hidden_stride,
+    packed_size,
     plain_product,
     split_of,
 )
-from .fused import fused, verifying
+from .fused import fused, packed, verifying
 
 __all__ = [
     "GUESS_TILE",
@@ -36,6 +37,8 @@ __all__ = [
     "baseline",
     "fused",
     "hidden_stride",
+    "packed",
+    "packed_size",
     "plain_product",
     "split_of",
     "verifying",

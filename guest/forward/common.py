@@ -10,6 +10,7 @@ from ..program import Op
 from ..weights import Matrices, Matrix, padded
 
 TOKEN_TILE = 8  # pieces of a prompt are as many tokens at least; per invocation of the unfused kernels
+PACKED_TILE = (("P", 4), ("T", 8), ("U", 4))  # of the kernels that multiply with activations of 8 bits
 GUESS_TILE = 4  # tokens per invocation of the kernels that verify guesses
 STATE_WORDS = 4  # n_past, n_tokens, next, fed; then the token ids
 STATE_NEXT = 8  # byte offset of `next`
@@ -78,6 +79,12 @@ def activation_sizes(hp: HParams, n_ctx: int, n_batch: int) -> dict[str, int]:
     )  # an invocation has a pair of rows at least, or PAIRS of each guess
     sizes["state"] = 4 * (STATE_WORDS + n_batch)
     return sizes
+
+
+def packed_size(hp: HParams, n_batch: int) -> int:
+    """Bytes of the buffer that `pack` rounds the activations of `n_batch` tokens into."""
+    most = max(hp.n_embd, hp.n_embd_q, hp.n_ff)
+    return 16 * 9 * padded(most) // 32 * math.ceil(n_batch / 2)
 
 
 def shape_of(matrix: Matrix) -> dict[str, float]:
@@ -214,6 +221,17 @@ def matmul(
                     shape,
                     invocations=invocations_of(b - a, pairs),
                 )
+
+
+def pack(label: str, matrix: Matrix, x: str) -> Op:
+    """`x` rounded to 8 bits for a product with this matrix."""
+    return Op(
+        label,
+        Variant("pack", tile=(("T", 2),)),
+        (x, "state", "packed"),
+        {"X_STRIDE": padded(matrix.n_in)},
+        invocations=matrix.n_blocks,
+    )
 
 
 def plain_product(matrix: Matrix, choice: Choice) -> Op:

@@ -10,12 +10,13 @@ from dataclasses import replace
 
 from ..adapt import Choice
 from ..hparams import HParams
-from ..kernels import Variant
+from ..kernels import PACKED, Variant
 from ..kv_cache import cache_name
 from ..program import Op
 from ..weights import Matrices, Matrix, padded
 from .common import (
     GUESS_TILE,
+    PACKED_TILE,
     UNUSED,
     accept,
     activation_label,
@@ -27,6 +28,7 @@ from .common import (
     group_pairs,
     invocations_of,
     norm,
+    pack,
     product_variant,
     qkv_stride,
     shape_of,
@@ -49,6 +51,24 @@ def fused(
     """The pass over a piece of a prompt, or over one token (decode). `vectors`: names of their buffers."""
     tokens = choice.tokens if prompt else 1
     return list(_Fused(hp, matrices, vectors, n_ctx, choice, tokens, cache_type).ops())
+
+
+def packed(
+    hp: HParams,
+    matrices: Matrices,
+    vectors: Collection[str],
+    *,
+    n_ctx: int,
+    choice: Choice,
+    cache_type: str = "f32",
+) -> list[Op]:
+    """The pass over a piece of a prompt with activations rounded to 8 bits, wherever the weights have 4.
+
+    Each product has a dispatch before it that rounds: up to ten a layer. Those of experts, a token at a time,
+    round nothing.
+    """
+    tokens = choice.tokens
+    return list(_Fused(hp, matrices, vectors, n_ctx, choice, tokens, cache_type, rounds=True).ops())
 
 
 def verifying(
@@ -77,9 +97,11 @@ class _Fused:
         choice: Choice,
         tokens: int,
         cache_type: str,
+        rounds: bool = False,
     ) -> None:
         self.hp, self.matrices, self.vectors = hp, matrices, vectors
         self.n_ctx, self.choice, self.tokens, self.cache_type = n_ctx, choice, tokens, cache_type
+        self.rounds = rounds
         self.sharers = 4 if choice.share == "quad" else 1
         # All passes lay partial sums out alike. So they share the kernels that only read or start them, and a
         # row has the same bits however many are computed with it.
@@ -138,16 +160,22 @@ class _Fused:
         pairs = group_pairs(self.choice, matrices, t)
         if kernel == "project":
             pairs = self.part_pairs if t == 1 else max(self.part_pairs, pairs)
+        rounded = [m for m in matrices if self.rounds and per_token and m.quant.name in PACKED]
+        if rounded:
+            yield pack(f"{label}_packed", rounded[0], buffers[0])
         for matrix in matrices:
+            variant, used, n = product_variant(kernel, matrix, self.choice, pairs, t), buffers, pairs
+            if matrix in rounded:
+                variant = replace(variant, rows="packed", tile=PACKED_TILE)
+                used, n = ("packed", *buffers[1:]), dict(PACKED_TILE)["P"]
             for slab in matrix.slabs:
                 rows = {"N_ROWS": slab.n_rows, "ROW0": matrix.row0 + slab.row0}
-                variant = product_variant(kernel, matrix, self.choice, pairs, t)
                 yield Op(
                     label,
                     replace(variant, cache=self.cache_type) if kernel == "qkv" else variant,
-                    (slab.name, slab.scales, *buffers),
+                    (slab.name, slab.scales, *used),
                     {**shape_of(matrix), **rows, **overrides},
-                    invocations=invocations_of(slab.n_rows, pairs),
+                    invocations=invocations_of(slab.n_rows, n),
                     per_token=per_token,
                     scratch=("h", "partials") if kernel == "project" else (),
                 )

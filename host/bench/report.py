@@ -15,7 +15,7 @@ def as_text(report: Mapping[str, Any]) -> str:
     heap, busy = report["guest_peak_heap_bytes"], report["busy_cores"]
     work = report["dispatches_per_token"], report["submits_per_token"]
     rows = {
-        "device": device_of(report),
+        "device": device_of(report) + _rounding(report),
         "prefill": f"{spread('prefill_tok_s')}, {report['prompt_tokens']} tokens",
         "decode": f"{spread('decode_tok_s')}, {report['gen']} tokens",
         "first token": f"{report['ttft_s']:.3f} s",
@@ -35,7 +35,7 @@ def as_markdown(report: Mapping[str, Any]) -> str:
     machine = "{cpu}, {cores} cores".format_map(report["machine"])
     rounds = "One round" if report["rounds"] == 1 else f"Medians of {report['rounds']} rounds (min to max)"
     conditions = (
-        f"{report['date']}, {machine}; {device_of(report)}; {versions}. {rounds}, "
+        f"{report['date']}, {machine}; {device_of(report)}{_rounding(report)}; {versions}. {rounds}, "
         f"{report['prompt_tokens']} prompt tokens; {noise(report)}.\n"
     )
     return "\n".join((conditions, *_tables({**report, "peers": report.get("peers", {})})))
@@ -45,6 +45,12 @@ def device_of(report: Mapping[str, Any]) -> str:
     kind = report.get("cache_type", "f32")  # reports of before have none
     cache = "" if kind == "f32" else f", {kind} cache"
     return f"{report['device']} ({', '.join(filter(None, report['adapter'].values()))}){cache}"
+
+
+def _rounding(report: Mapping[str, Any]) -> str:
+    """What must not be compared with other figures unseen: --activations int8."""
+    kind = report.get("activations", "f32")
+    return "" if kind == "f32" else f", activations {kind}"
 
 
 def noise(report: Mapping[str, Any]) -> str:

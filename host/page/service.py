@@ -102,6 +102,7 @@ class Service:
         memory_budget: int | None = None,
         cache_type: str = "f32",
         tune: str = "cached",
+        activations: str = "f32",
     ) -> dict[str, Any]:
         """Load from a URL, or from a File, Blob or bytes, or lists of them: the parts of a split model.
 
@@ -114,6 +115,7 @@ class Service:
             memory_budget=memory_budget,
             cache_type=cache_type,
             tune=tune,
+            activations=activations,
             on_progress=lambda p: call.event("progress", phase=p.phase, done=p.done, total=p.total),
             cancel=call.cancel,
         )

@@ -14,11 +14,12 @@ from kernels.attention import (
     rope_cases,
     stretch_cases,
 )
-from kernels.data import MORE, TILES, Tile
+from kernels.data import MORE, PACKED_TILE, TILES, Tile
 from kernels.elementwise import (
     elementwise_cases,
     embed_cases,
     more_embed_cases,
+    pack_cases,
     scaled_embed_cases,
     share_cases,
 )
@@ -90,6 +91,7 @@ EVERY: list[KernelCase] = [
     *norm_cases(),
     *add_norm_cases(),
     *heads_cases(),
+    *pack_cases(),
     *rope_cases(),
     *kv_store_cases(),
     *baseline_cases(),
@@ -146,7 +148,7 @@ def chosen(case: KernelCase) -> bool:
     if variant.rows is None or variant.quant in (None, THOROUGH):
         return True
     pairs, tokens = (dict(variant.tile)[name] for name in "PT")
-    same = [t for t in TILES if (t.rows, t.tokens) == (variant.rows, tokens)]
+    same = [t for t in (*TILES, PACKED_TILE) if (t.rows, t.tokens) == (variant.rows, tokens)]
     if variant.kernel == "project":
         same = [t for t in same if t.pairs <= (4 if tokens == 1 else 8)]
     return pairs == max(t.pairs for t in same)

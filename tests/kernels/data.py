@@ -38,6 +38,8 @@ class Tile(NamedTuple):
     @property
     def sizes(self) -> tuple[tuple[str, int], ...]:
         sizes = (("P", self.pairs), ("T", self.tokens))
+        if self.rows == "packed":
+            return (*sizes, ("U", self.tokens // 2))
         return (*sizes, ("C", self.blocks)) if self.rows != "registers" else sizes
 
 
@@ -49,6 +51,8 @@ TILES = (
     *(Tile(p, t, "loop_tokens", 1 + p // 32) for t in (4, 8) for p in (8, 16, 32)),
 )
 ALL = list(product(QUANTS, SHARERS, TILES))
+PACKED_TILE = Tile(4, 8, "packed")
+PACKED = list(product(("Q4_0", "Q4_1"), SHARERS, (PACKED_TILE,)))
 
 
 def rng(name: str) -> np.random.Generator:
@@ -81,6 +85,26 @@ def filled(value: float, *shape: int) -> np.ndarray:
 
 def state(n_past: int, n_tokens: int, tokens: list[int] | None = None) -> np.ndarray:
     return np.array([n_past, n_tokens, 77, 0, *(tokens or [0] * max(1, n_tokens))], np.uint32)
+
+
+def rounded(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Activations to 8 bits as ggml's Q8_1 has them: (q, d), x ≈ q d, with a d for each 32 of a row.
+
+    q (rows, blocks, 32) and d (rows, blocks), float64; columns past the last are zero.
+    """
+    blocks = f64(rows(x, padded(x.shape[1]))).reshape(len(x), -1, 32)
+    d = np.abs(blocks).max(-1) / 127
+    q = np.rint(np.divide(blocks, d[..., None], out=np.zeros_like(blocks), where=d[..., None] > 0))
+    return q, f64(d.astype(np.float32))
+
+
+def packed(q: np.ndarray, d: np.ndarray) -> np.ndarray:
+    """(pairs of tokens, blocks, 36) f32: what the kernel `pack` makes of these."""
+    if len(q) % 2:  # the last token is both of its pair
+        q, d = np.concatenate([q, q[-1:]]), np.concatenate([d, d[-1:]])
+    q0, q1, d0, d1 = q[::2], q[1::2], d[::2], d[1::2]
+    scales = np.stack([d0, d1, q0.sum(-1), q1.sum(-1)], -1)
+    return np.concatenate([q0 + 65536 * q1, scales], -1).astype(np.float32)
 
 
 def f64(x: np.ndarray) -> np.ndarray:

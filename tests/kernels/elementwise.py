@@ -14,9 +14,11 @@ from kernels.data import (
     f64,
     filled,
     from_raw,
+    packed,
     padded,
     quantised,
     rng,
+    rows,
     spiky,
     state,
 )
@@ -24,6 +26,47 @@ from kernels.repacking import repacked
 
 from pagelm.kernels import Variant
 from pagelm.program import Op
+
+
+def pack_cases() -> list[KernelCase]:
+    """Blocks of x = (q + r) d with |r| <= 0.45, so that it is known what they are rounded to."""
+    cases = []
+    for n_in, n_tokens in ((32, 1), (64, 2), (160, 5)):
+        name = f"pack-{n_in}x{n_tokens}"
+        r = rng(name)
+        shape = (n_tokens, n_in // 32)
+        q = f64(r.integers(-126, 127, (*shape, 32)))
+        d = f64((10.0 ** r.uniform(-9, 3, shape)).astype(np.float32))
+        x = (q + r.uniform(-0.45, 0.45, q.shape)) * d[..., None]
+        top = r.integers(0, 32, shape)[..., None]
+        np.put_along_axis(q, top, r.choice([-127.0, 127.0], top.shape), -1)
+        np.put_along_axis(x, top, np.take_along_axis(q, top, -1) * d[..., None], -1)
+        if n_tokens > 1:
+            q[1, 0] = x[1, 0] = d[1, 0] = 0
+            q[1, 1] = d[1, 1] = 0
+            x[1, 1] = 1e-31  # too little to divide by
+        before = filled(-9, (n_tokens + 1) // 2 + 1, n_in // 32, 36)
+        expect, tolerance = f64(before), np.zeros(before.shape)
+        expect[:-1] = packed(q, d)
+        tolerance[:-1, :, 32:34] = 6e-7 * expect[:-1, :, 32:34] + 1e-33
+        inputs = {
+            "x": rows(x.reshape(n_tokens, -1).astype(np.float32), n_in),
+            "now": state(3, n_tokens),
+            "y": before,
+        }
+        variant = Variant("pack", tile=(("T", 2),))
+        op = Op("pack", variant, tuple(inputs), {"X_STRIDE": n_in}, invocations=n_in // 32)
+        why = "q and its sums are exact; d relative 6e-7, none of a block below 1e-30"
+        cases.append(KernelCase(name, op, inputs, {"y": Expect(expect, tolerance, why)}, n_tokens + 3))
+    # NaN must not get lost: its block's d is none, the other token's is a number
+    x = np.linspace(-127, 127, 128, dtype=np.float32).reshape(2, 64)
+    x[0, 9] = np.nan
+    want = np.abs(f64(x)).reshape(2, 2, 32).max(-1).T / 127  # (blocks, tokens); numpy's max keeps NaN
+    inputs = {"x": x, "now": state(3, 2), "y": filled(-9, 1, 2, 36)}
+    op = Op("pack", variant, tuple(inputs), {"X_STRIDE": 64}, invocations=2)
+    expected = Expect(want, 6e-7, "d relative 6e-7", view=lambda y: y.reshape(-1, 36)[:, 32:34].ravel())
+    cases.append(KernelCase("pack-nan", op, inputs, {"y": expected}, 2))
+    return cases
 
 
 def embed_cases() -> list[KernelCase]:

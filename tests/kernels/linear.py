@@ -3,7 +3,7 @@
 import numpy as np
 from kernel_case import Expect, KernelCase
 from kernels.activation import activated
-from kernels.data import ALL, SHARERS, Tile, f64, filled, padded, quantised, rng, spiky, state
+from kernels.data import ALL, PACKED, SHARERS, Tile, f64, filled, padded, quantised, rng, spiky, state
 from kernels.products import SPARE, Normed, blocky, product_op
 
 from pagelm.program import Op
@@ -11,7 +11,7 @@ from pagelm.program import Op
 
 def linear_cases() -> list[KernelCase]:
     cases = []
-    for i, (quant, share, tile) in enumerate(ALL):
+    for i, (quant, share, tile) in enumerate((*ALL, *PACKED)):
         name = f"linear-{quant.lower()}-{share}-{tile.name}"
         of = quant, share, tile
         normed = i % 2 == 0

@@ -9,6 +9,8 @@ from kernels.activation import activated
 from kernels.data import (
     ALL,
     MORE,
+    PACKED,
+    PACKED_TILE,
     QUANTS,
     SHARERS,
     TILES,
@@ -19,9 +21,11 @@ from kernels.data import (
     f64,
     filled,
     from_raw,
+    packed,
     padded,
     quantised,
     rng,
+    rounded,
     rows,
     spiky,
     state,
@@ -65,6 +69,14 @@ def blocky(quant: str, n_in: int, tile: Tile) -> int:
     size, step = size_of(quant)[0], 32 * tile.blocks
     n_in = -(-n_in // max(size, step)) * max(size, step)
     return n_in if size > 1 else n_in - 13
+
+
+def activations(x: np.ndarray, tile: Tile) -> tuple[np.ndarray, np.ndarray]:
+    """The input `x` of a kernel, and the activations that it stands for (rounded ones in float64)."""
+    if tile.rows != "packed":
+        return rows(x, padded(x.shape[1])), x
+    q, d = rounded(x)
+    return packed(q, d), (q * d[..., None]).reshape(len(x), -1)[:, : x.shape[1]]
 
 
 # ---- matmul ----
@@ -138,14 +150,17 @@ class Normed:
     """Rows of activations with the partial sums of squares that a kernel scales them by; one row is zero."""
 
     def __init__(self, r: np.random.Generator, n_tokens: int, n_in: int, share: str, tile: Tile) -> None:
-        self.h = spiky(r, n_tokens, n_in)
+        h = spiky(r, n_tokens, n_in)
+        if n_tokens > 1:
+            h[1] = 0
+        x, self.h = activations(h, tile)
         n_partials = padded(n_in) // (2 * min(tile.pairs, 4) * SHARERS[share])
         self.partials = (9 * n_in / n_partials * r.random((n_tokens, n_partials))).astype(np.float32)
         if n_tokens > 1:
-            self.h[1] = self.partials[1] = 0
+            self.partials[1] = 0
         self.scale = 1 / np.sqrt(f64(self.partials).sum(1, keepdims=True) / n_in + np.float32(EPS))
         self.overrides = {"N_EMBD": n_in, "N_PARTIALS": n_partials, "EPS": EPS}
-        self.inputs = {"x": rows(self.h, padded(n_in)), "partials": self.partials}
+        self.inputs = {"x": x, "partials": self.partials}
 
     def products(self, w: Weights) -> tuple[np.ndarray, np.ndarray]:
         """Rows of (W h) * scale, and the tolerance of each."""
@@ -155,7 +170,7 @@ class Normed:
 
 def qkv_cases() -> list[KernelCase]:
     cases = []
-    for quant, share, tile in ALL:
+    for quant, share, tile in (*ALL, *PACKED):
         name = f"qkv-{quant.lower()}-{share}-{tile.name}"
         cases.append(qkv_case(name + "-3/1x20", quant, share, tile, (3, 1, 20), blocky(quant, 96, tile)))
         if quant == THOROUGH:
@@ -241,7 +256,7 @@ def qkv_case(
 
 def gate_up_cases() -> list[KernelCase]:
     cases = []
-    for quant, share, tile in ALL:
+    for quant, share, tile in (*ALL, *PACKED):
         name = f"gate_up-{quant.lower()}-{share}-{tile.name}"
         cases.append(gate_up_case(name + "-34", quant, share, tile, 34, blocky(quant, 64, tile)))
         if quant == THOROUGH:
@@ -303,7 +318,7 @@ def gate_up_case(
 
 def project_cases() -> list[KernelCase]:
     cases = []
-    for quant, share, tile in ALL:
+    for quant, share, tile in (*ALL, *PACKED):
         name = f"project-{quant.lower()}-{share}-{tile.name}"
         cases.append(project_case(name + "-50", quant, share, tile, 50, blocky(quant, 96, tile)))
         if quant == THOROUGH:
@@ -316,6 +331,12 @@ def project_cases() -> list[KernelCase]:
         )
         cases.append(project_case(f"project-{share}-rest", "Q8_0", share, Tile(4, 1), 100, 64, row0=64))
         cases.append(project_case(f"project-{share}-scaled", "Q8_0", share, Tile(4, 4), 50, 64, scale=0.3))
+        cases.append(
+            project_case(f"project-{share}-packed-full", "Q4_0", share, PACKED_TILE, 40, 64, full=True)
+        )
+        cases.append(
+            project_case(f"project-{share}-packed-slab", "Q4_1", share, PACKED_TILE, 100, 64, row0=32, end=64)
+        )
     return cases
 
 
@@ -330,14 +351,24 @@ def project_case(
     end: int | None = None,
     pairs: int | None = None,
     scale: float = 1.0,
+    full: bool = False,
 ) -> KernelCase:
-    """`pairs` of rows to a partial sum, an invocation's or 4 unless given."""
+    """`pairs` of rows to a partial sum, an invocation's or 4 unless given.
+
+    `full`: weights and activations whose sums are as large as any: all nibbles 15, all q 127 or -127.
+    """
     n_tokens, end, stride, pairs = 5, end or n_out, padded(n_out), pairs or min(tile.pairs, 4)
     n_partials = stride // (2 * pairs * SHARERS[share])
     r = rng(name)
     whole = quantised(quant, spiky(r, stride, n_in))
     y = spiky(r, n_tokens, n_in)
     y[2] = 0
+    if full:
+        raw = whole.raw.reshape(stride, n_in // 32, -1).copy()
+        raw[:, :, -16:] = 255
+        whole = from_raw(quant, raw.reshape(stride, -1))
+        y[:] = np.where(np.arange(n_tokens) % 3 < 2, 3, -3)[:, None]  # of a pair both, or one of either sign
+    x, y = activations(y, tile)
     gain = (1 + 0.1 * r.standard_normal(n_out)).astype(np.float32)
     before = {
         "h": filled(-9, n_tokens + SPARE, stride),
@@ -347,28 +378,28 @@ def project_case(
     part = slice(row0, end)
     there = slice(0, n_tokens), part
     product, size = (of[:, part] * float(np.float32(scale)) for of in whole.products(y))
-    x = f64(before["residual"])[there] + product
-    d_x = ULP * (n_in**0.5 + 8) * size + 6e-8 * np.abs(x)
-    h = x * f64(gain[part])
+    total = f64(before["residual"])[there] + product
+    d_x = ULP * (n_in**0.5 + 8) * size + 6e-8 * np.abs(total)
+    h = total * f64(gain[part])
     d_h = d_x * np.abs(f64(gain[part])) + 6e-8 * np.abs(h)
     row = np.arange(row0, end)
     height, parts = 8 * pairs, 4 // SHARERS[share]  # rows of a quad for which it has so many partial sums
     sums = row // height * parts + (row % 8 // 2 if parts > 1 else 0)  # which one a row belongs to
     expect = {name: f64(value) for name, value in before.items()}
     allowed = {name: np.zeros(value.shape) for name, value in before.items()}
-    expect["residual"][there], allowed["residual"][there] = x, d_x
+    expect["residual"][there], allowed["residual"][there] = total, d_x
     expect["h"][there], allowed["h"][there] = h, d_h
     for i in range(row0 // height * parts, padded(end) // height * parts):
         of = sums == i  # none, perhaps: the sum is 0
-        squares = (x[:, of] ** 2).sum(1)
+        squares = (total[:, of] ** 2).sum(1)
         expect["partials"][:n_tokens, i] = squares
-        allowed["partials"][:n_tokens, i] = (d_x * (2 * np.abs(x) + d_x))[:, of].sum(1) + 1e-6 * squares
+        allowed["partials"][:n_tokens, i] = (d_x * (2 * np.abs(total) + d_x))[:, of].sum(1) + 1e-6 * squares
     whys = {
         "h": "relative 6e-8 more than x",
         "partials": "relative 1e-6, and what x is off by",
         "residual": "1.2e-7 (sqrt(N_IN) + 8) sum spread |y| + 6e-8 |x|",
     }
-    inputs = {**whole[row0 : padded(end)].tiles, "x": rows(y, padded(n_in)), "norm": gain}
+    inputs = {**whole[row0 : padded(end)].tiles, "x": x, "norm": gain}
     inputs |= {"now": state(3, n_tokens), **before}
     overrides = {"N_ROWS": end - row0, "ROW0": row0, "STRIDE": stride, "N_PARTIALS": n_partials}
     overrides |= {"PART_PAIRS": pairs, "SCALE": scale}
