@@ -13,6 +13,7 @@ import pytest
 from archs import MODELS, Reference, gguf_bytes, load
 from archs.references import log_softmax
 from archs.values import stored, write_decoded
+from kernels.data import rounded
 
 import pagelm
 from pagelm.arch import supported
@@ -29,6 +30,8 @@ IGNORED = {"mistral": WINDOW}  # keys that llama.cpp does not read
 NAMES = [name for name, model in MODELS.items() if model.arch in supported()]
 EXPERTS = [name for name in NAMES if "expert_count" in MODELS[name].metadata]
 OF_EXPERTS = {"ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "swiglu", "ffn_down_exps", "ffn_moe_out"}
+# One of each way through layers: folded norms, biases and heads, norms after blocks, gelu, no gate, experts.
+ROUNDED = ("llama", "qwen2", "gemma3", "olmo2", "gpt2", "phi3", "stablelm-parallel", "mixtral")
 LEAST = 1e-6  # normalised mean square error; llama.cpp's gelu alone, a table of half floats, makes 3e-7
 PIECES = (21, 40)  # where a prompt is cut
 
@@ -201,3 +204,46 @@ def test_a_mistral_s_window_is_honoured(gpu):
     whole, windowed = (asyncio.run(logits(drop)) for drop in (WINDOW, None))
     assert worst(windowed[:window], whole[:window]) <= 1e-6
     assert all(worst(windowed[p], whole[p]) > 1e-3 for p in range(window, len(ids)))
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_a_prompt_of_8_bits_is_the_oracle_s_with_rounded_activations(gpu, name):
+    """Of two tokens that are multiplied together neither sees the other: a cut between them makes no difference.
+
+    What is halfway between two numbers of 8 bits may go either way, which is less of a difference than rounding
+    does; of two prompts one is without.
+    """
+    data = gguf_bytes(MODELS[name].of_types({"attn_q": "Q4_0", "": "Q4_1"}))
+    ids = list(load(name).ids[:20])
+    exact, oracle = (Oracle(MemorySource(data), n_ctx=48) for _ in range(2))
+    product = oracle._math.matmul
+
+    def of_rounded(matrix: str, x: np.ndarray) -> np.ndarray:
+        if (
+            matrix.startswith("blk.") and "gate_inp" not in matrix
+        ):  # the router is F32; so are no experts' here
+            q, d = rounded(x)
+            x = (q * d[..., None]).reshape(len(x), -1)[:, : x.shape[1]].astype(np.float32)
+        return product(matrix, x)
+
+    oracle._math.matmul = of_rounded
+
+    async def answers() -> tuple[np.ndarray, ...]:
+        lm = await pagelm.load(data, gpu=gpu, tune="off", n_ctx=48, activations="int8")
+        try:
+            whole = np.array(await lm.prefill_logits(ids))
+            first = np.array(await lm.prefill_logits(ids[:7]))
+            return first, whole, np.array(await lm.prefill_logits(ids[7:], append=True))
+        finally:
+            await lm.close()
+
+    first, whole, cut = asyncio.run(answers())
+    assert np.array_equal(whole, cut)
+    errors = []
+    for got, fed in ((first, ids[:7]), (whole, ids)):
+        oracle.reset()
+        exact.reset()
+        want = oracle.forward(fed)
+        errors.append(worst(got, want))
+        assert errors[-1] < worst(want, exact.forward(fed)) / 2
+    assert min(errors) <= 5e-5
