@@ -9,7 +9,8 @@ import pytest
 from pagelm import arch
 from pagelm.host.cli import cli
 from pagelm.quants import SUPPORTED
-from pagelm.tokenizer.pretokenize import PRES
+from pagelm.tokenizer import MODELS
+from pagelm.tokenizer.pres import PRES
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -24,7 +25,8 @@ def row(name: str) -> str:
 def test_supported_table_is_what_the_registries_hold():
     assert re.findall(r"`(\w+)`", row("architectures")) == list(arch.supported())
     assert tuple(row("tensor types").split(";")[0].split(", ")) == SUPPORTED
-    assert row("tokenizers").split("pre-tokenizer ")[1].split(", ") == sorted(PRES)
+    assert sorted(re.findall(r"`(\w+)`", row("tokenizers"))) == sorted(MODELS)
+    assert re.findall(r"all (\d+) of llama.cpp's pre-tokenizers", row("tokenizers")) == [str(len(PRES))]
 
 
 def test_every_command_is_in_the_table_with_real_options():

@@ -3,6 +3,7 @@
 import json
 import time
 from array import array
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,8 +15,10 @@ from small_vocab import BYTE, CONTROL, UNKNOWN, UNUSED, USER_DEFINED, small_meta
 
 from pagelm.errors import TokenizerError
 from pagelm.string_array import StringArray
-from pagelm.tokenizer import Tokenizer, bpe, tokenizer_from
-from pagelm.tokenizer.pretokenize import PRES
+from pagelm.tokenizer import Tokenizer, merging, tokenizer_from
+from pagelm.tokenizer.merging import NEVER
+from pagelm.tokenizer.pres import PRES
+from pagelm.tokenizer.text import BYTE_ALPHABET
 
 VECTORS = json.loads((Path(__file__).parent.parent / "e2e" / "data" / "smollm2-tokens.json").read_text())
 
@@ -92,7 +95,11 @@ def naive_merge(symbols: list[str], ranks: dict[str, int]) -> list[str]:
 def test_merge_follows_the_definition_for_any_table(pairs, word):
     """Also tables that no training gives: a merge ranked before those that make its parts."""
     ranks = {pair: rank for rank, pair in enumerate(dict.fromkeys(f"{a} {b}" for a, b in pairs))}
-    assert bpe.merge(list(word), ranks) == naive_merge(list(word), ranks)
+    assert merging.merge(list(word), rank_in(ranks)) == naive_merge(list(word), ranks)
+
+
+def rank_in(ranks: dict[str, int]) -> Callable[[str, str], float]:
+    return lambda left, right: ranks.get(f"{left} {right}", NEVER)
 
 
 class CountingRanks(dict):
@@ -108,7 +115,7 @@ def test_merging_looks_each_pair_up_a_bounded_number_of_times(word):
     ranks = CountingRanks(
         {pair: i for i, pair in enumerate(["a a", "aa aa", "a b", "ab ab", "c d", "ab cd"])}
     )
-    bpe.merge(list(word), ranks)
+    merging.merge(list(word), rank_in(ranks))
     assert ranks.lookups < 4 * len(word)  # n - 1 at first, two for each of at most n - 1 merges
 
 
@@ -149,7 +156,7 @@ def test_a_pre_tokenizer_may_take_whole_words_and_ask_for_bos(monkeypatch):
 
 
 def test_words_are_remembered_up_to_a_bound(small, monkeypatch):
-    monkeypatch.setattr(bpe, "CACHE_WORDS", 10)
+    monkeypatch.setattr(merging, "CACHE_WORDS", 10)
     text = " ".join(f"w{chr(97 + i)}x" for i in range(26))
     before = small.encode(text)
     assert len(small._words) <= 10
@@ -290,7 +297,7 @@ def test_stream_of_valid_text_holds_no_broken_character(text):
     stream = tokenizer.stream()
     byte = tokenizer.vocab.ids
     for char in text:
-        *first, last = [byte[bpe.BYTE_ALPHABET[b]] for b in char.encode()]
+        *first, last = [byte[BYTE_ALPHABET[b]] for b in char.encode()]
         assert [stream.push(i) for i in first] == [""] * len(first)
         assert stream.push(last) == char
     assert stream.flush() == ""
@@ -321,10 +328,10 @@ N = len(TOKENS)
     ("changes", "message"),
     [
         ({"model": None}, r"no tokenizer\.ggml\.model"),
-        ({"model": "rwkv"}, r"model 'rwkv' is not supported; supported: gpt2"),
+        ({"model": "rwkv"}, r"model 'rwkv' is not supported; supported: .*gpt2"),
         ({"model": 3}, r"model 3 is not supported"),
         ({"pre": None}, r"pre is None; allowed"),
-        ({"pre": "default"}, r"pre 'default' is not supported; supported: .*smollm"),
+        ({"pre": "gpt-5"}, r"pre 'gpt-5' is not supported; supported: .*smollm"),
         ({"tokens": None}, r"no tokenizer\.ggml\.tokens"),
         ({"tokens": []}, r"tokens is empty"),
         ({"tokens": "abc"}, r"tokens is str; allowed: an array of strings"),
@@ -342,7 +349,10 @@ N = len(TOKENS)
         ({"token_type": [1.0] * N}, r"token_type is an array of float; allowed: integers"),
         ({"token_type": 1}, r"token_type is int; allowed: an array of numbers"),
         ({"token_type": [6] * N}, r"token 0 is a byte token, but its text is '<\|endoftext\|>'"),
+        ({"token_type": [1] * (N - 1) + [7]}, rf"token_type has 7 at {N - 1}; allowed: 0 to 6"),
+        ({"token_type": [-1] * N}, r"token_type has -1 at 0"),
         ({"scores": [0.0] * (N - 1)}, rf"scores has {N - 1} entries"),
+        ({"merges": ["h e", "x yy"]}, r"merges has 'x yy' at 1, but 'yy' is not in tokenizer\.ggml\.tokens"),
         ({"bos_token_id": N}, rf"bos_token_id is {N}; allowed: the id of a token, 0 to {N - 1}"),
         ({"eos_token_id": -1}, r"eos_token_id is -1"),
         ({"eot_token_id": 2**32 - 1}, r"eot_token_id is 4294967295"),
@@ -362,7 +372,7 @@ def test_contradictory_metadata_is_refused_by_name(changes, message):
 def test_what_is_at_the_edge_of_the_refusals_is_accepted():
     last = small_metadata(bos_token_id=N - 1, scores=[0.0] * N, token_type=None, padding_token_id=N + 7)
     assert tokenizer_from(last).bos_id == N - 1  # a padding id is not used, so it may be wrong
-    odd = small_metadata(token_type=array("i", [3, 3, 3, *[99] * (N - 3)]))  # an unknown kind writes nothing
+    odd = small_metadata(token_type=array("i", [3, 3, 3, *[0] * (N - 3)]))  # no kind: writes nothing
     assert tokenizer_from(odd).piece(N - 1) == b""
 
 

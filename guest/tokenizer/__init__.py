@@ -1,7 +1,7 @@
 """Text to token ids and back, from a GGUF file's metadata.
 
 A tokenizer family is one class here, named by `tokenizer.ggml.model`; a way of cutting text into words is
-one entry in `pretokenize.PRES`, named by `tokenizer.ggml.pre`.
+one entry in `pres.PRES`, named by `tokenizer.ggml.pre`.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,11 +10,17 @@ from typing import Any
 from ..errors import TokenizerError
 from .base import Tokenizer
 from .bpe import BpeTokenizer
+from .spm import SpmTokenizer
 from .text import TextStream
 
 __all__ = ["TextStream", "Tokenizer", "tokenizer_from"]
 
-MODELS: dict[str, Callable[[Mapping[str, Any]], Tokenizer]] = {"gpt2": BpeTokenizer}
+MODELS: dict[str, Callable[[Mapping[str, Any]], Tokenizer]] = {
+    "gemma4": BpeTokenizer,
+    "gpt2": BpeTokenizer,
+    "llama": SpmTokenizer,
+    "whitespace": BpeTokenizer,
+}
 
 
 def tokenizer_from(metadata: Mapping[str, Any]) -> Tokenizer:

@@ -2,10 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from itertools import chain
 
 from ..errors import TokenizerError
-from .text import TextStream
-from .vocab import CONTROL, UNKNOWN, Vocab
+from .text import TextStream, tidy_spaces
+from .vocab import BYTE, CONTROL, NORMAL, UNKNOWN, WRITTEN_AS_IS, Vocab
+
+_SPACE_OF_C = " \t\n\v\f\r"  # what isspace() is true for
 
 
 class Tokenizer(ABC):
@@ -13,8 +16,12 @@ class Tokenizer(ABC):
 
     Attributes: `n_vocab`; `bos_id`, `eos_id`, `eot_id` (None where the vocabulary has none); `eog_ids`,
     the tokens that end a generation; `add_bos`, `add_eos`: whether `encode(add_special=True)` adds them;
-    `vocab`: texts and kinds of all tokens.
+    `vocab`: texts and kinds of all tokens; `add_space_prefix`: a space is put before a text, and taken away
+    when decoding; `clean_spaces`: whether the vocabulary asks for what `decode(clean_spaces=True)` does.
     """
+
+    add_space_prefix = False
+    clean_spaces = False
 
     def __init__(self, vocab: Vocab) -> None:
         self.vocab = vocab
@@ -25,6 +32,10 @@ class Tokenizer(ABC):
         self.eog_ids = vocab.eog_ids
         self.add_bos = vocab.add_bos
         self.add_eos = vocab.add_eos
+        # Places in `vocab.specials` by how the text starts: some vocabularies have thousands of one start.
+        self._special_starts: dict[str, list[int]] = {}
+        for place, token in enumerate(vocab.specials):
+            self._special_starts.setdefault(vocab.texts[token][:4], []).append(place)
 
     def encode(self, text: str, *, parse_special: bool = True, add_special: bool = False) -> list[int]:
         """The ids of `text`; [] for "".
@@ -49,21 +60,39 @@ class Tokenizer(ABC):
             ids.append(self.eos_id)
         return ids
 
-    def decode(self, ids: Iterable[int]) -> str:
+    def decode(self, ids: Iterable[int], *, clean_spaces: bool = False) -> str:
         """The text of `ids`, special tokens written as they are.
 
-        Bytes that are no UTF-8 (a cut character, a model's mistake) become U+FFFD.
+        `ids` begin a text: the space that such a vocabulary puts before a text is left out. Bytes that are
+        no UTF-8 (a cut character, a model's mistake) become U+FFFD. With `clean_spaces`, spaces before
+        punctuation and contractions go away if the vocabulary is one for which llama.cpp does so.
         Raises: TokenizerError for an id that the vocabulary does not have.
         """
-        return b"".join(map(self.piece, ids)).decode("utf-8", "replace")
+        pieces = list(map(self.piece, ids))
+        if self.add_space_prefix and pieces:
+            pieces[0] = pieces[0].removeprefix(b" ")
+        text = b"".join(pieces).decode("utf-8", "replace")
+        return tidy_spaces(text) if clean_spaces and self.clean_spaces else text
 
     def stream(self) -> TextStream:
-        """For decoding ids one by one, as they are generated."""
+        """For decoding ids one by one, as they are generated after a prompt: a leading space stays."""
         return TextStream(self.piece)
 
-    @abstractmethod
     def piece(self, token: int) -> bytes:
-        """The bytes of one token; special tokens as their text. Raises TokenizerError for an unknown id."""
+        """The bytes that `token` writes; special tokens their text, unused ones nothing.
+
+        Raises: TokenizerError for an id that the vocabulary does not have.
+        """
+        text, kind = self._text_and_kind(token)
+        if kind & WRITTEN_AS_IS:
+            return text.encode("utf-8", "surrogateescape")
+        if kind & NORMAL:
+            return self._bytes_of(text)
+        return bytes([int(text[3:5], 16)]) if kind & BYTE else b""
+
+    @abstractmethod
+    def _bytes_of(self, text: str) -> bytes:
+        """The bytes that the text of a normal token stands for."""
 
     @abstractmethod
     def _encode_text(self, text: str) -> list[int]:
@@ -85,7 +114,10 @@ class Tokenizer(ABC):
         """
         parts: list[str | int] = [text] if text else []
         texts, kinds = self.vocab.texts, self.vocab.kinds
-        for token in self.vocab.specials:
+        strips = self.vocab.strip_left | self.vocab.strip_right
+        possible = [places for start, places in self._special_starts.items() if start in text]
+        for place in sorted(chain.from_iterable(possible)):
+            token = self.vocab.specials[place]
             if texts[token] not in text or (kinds[token] & (CONTROL | UNKNOWN) and not parse_special):
                 continue
             cut: list[str | int] = []
@@ -93,12 +125,24 @@ class Tokenizer(ABC):
                 if isinstance(part, int):
                     cut.append(part)
                     continue
-                before, *rest = part.split(texts[token])
-                cut.append(before)
-                for piece in rest:
+                around = self._split_stripping(part, token) if token in strips else part.split(texts[token])
+                cut.append(around[0])
+                for piece in around[1:]:
                     cut += (token, piece)
             parts = [part for part in cut if part != ""]
         return parts
+
+    def _split_stripping(self, text: str, token: int) -> list[str]:
+        """`text` split at a token that swallows white space beside it."""
+        parts = []
+        rest = text
+        while (at := rest.find(self.vocab.texts[token])) >= 0:
+            before = rest[:at]
+            parts.append(before.rstrip(_SPACE_OF_C) if token in self.vocab.strip_left else before)
+            rest = rest[at + len(self.vocab.texts[token]) :]
+            if token in self.vocab.strip_right:
+                rest = rest.lstrip(_SPACE_OF_C)
+        return [*parts, rest]
 
 
 def _refuse_surrogates(text: str) -> None:

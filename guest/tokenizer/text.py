@@ -1,7 +1,11 @@
 """Between bytes and characters: the byte alphabet of byte-level BPE, and UTF-8 that arrives in pieces."""
 
 import codecs
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+
+SPACE = "\u2581"  # "▁", which stands for a space in SentencePiece's vocabularies
 
 
 def _byte_alphabet() -> str:
@@ -35,6 +39,42 @@ def from_alphabet(text: str) -> bytes:
         return text.translate(_BYTE_OF).encode("latin-1")
     except UnicodeEncodeError:
         return text.encode("utf-8", "surrogateescape")
+
+
+def escape_spaces(text: str) -> str:
+    return text.replace(" ", SPACE)
+
+
+def unescape_spaces(text: str) -> str:
+    return text.replace(SPACE, " ")
+
+
+def space_cutter(texts: Iterable[str]) -> Callable[[str], list[str]]:
+    """A function that cuts a text with escaped spaces before each "▁" that nothing merges across.
+
+    `texts` are all texts that merging can give, or at least those with a "▁" in them: if no text has a
+    certain character before "▁", then no merge joins the two, and the text may be cut there.
+    """
+    before = {SPACE}
+    for text in texts:
+        if SPACE in text.lstrip(SPACE):
+            before.update(left for left, right in pairwise(text) if right == SPACE)
+    cut = re.compile(f"(?<=[^{re.escape(''.join(sorted(before)))}])(?={SPACE})")
+    return cut.split
+
+
+# What llama.cpp tidies in the text of some vocabularies, in this order.
+_TIDY = tuple(
+    (re.compile(pattern), by)
+    for pattern, by in ((" (?=[?!.,])", ""), (" ' ", "'"), (" (?='(?:[sm]|re|ve))", ""))
+)
+
+
+def tidy_spaces(text: str) -> str:
+    """Without the spaces before punctuation and contractions that some vocabularies leave."""
+    for pattern, by in _TIDY:
+        text = pattern.sub(by, text)
+    return text
 
 
 class TextStream:
