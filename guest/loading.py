@@ -20,7 +20,6 @@ from .hparams import HParams, Rope, hparams_from
 from .kv_cache import cache_sizes
 from .metrics import Progress
 from .program import Program, kv_bucket
-from .quants import SCALE_BYTES
 from .repack import Repack
 from .rope import angle_table
 from .tokenizer import tokenizer_from
@@ -33,6 +32,7 @@ from .weights import (
     MemoryPlan,
     Read,
     Vector,
+    count_scales,
     largest_binding,
     matrices_of,
     plan_memory,
@@ -184,9 +184,6 @@ def _layout(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str) ->
         "tables": {angles_name(i): 4 * n_ctx * hp.n_rot for i in range(len(hp.ropes))},
         "staging": {STAGING: min(CHUNK_BYTES, largest_binding(limits), sum(weights.values()))},
     }
-    scale_bytes = sum(
-        slab.scale_bytes for group in matrices.values() for m in group if m.scales for slab in m.slabs
-    )
     plan = plan_memory(
         sizes,
         limits,
@@ -194,7 +191,7 @@ def _layout(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str) ->
         n_batch=n_batch,
         slabs=len(slabs),
         scales=scales,
-        n_scales=scale_bytes // SCALE_BYTES[scales],
+        n_scales=count_scales(matrices),
     )
     return matrices, vectors, sizes, plan
 

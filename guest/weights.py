@@ -211,6 +211,12 @@ def _matrix(
     return Matrix(name, quant, n_in, tuple(sections), tuple(slabs), row0, scales if quant.scales else None)
 
 
+def count_scales(matrices: Matrices) -> int:
+    """How many scales there are whose size is a choice."""
+    found = ((matrix, slab) for group in matrices.values() for matrix in group for slab in matrix.slabs)
+    return sum(slab.scale_bytes // SCALE_BYTES[matrix.scales] for matrix, slab in found if matrix.scales)
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Whole rows of a tensor on their way: `nbytes` bytes of the file from `at` on, to one slab or vector."""

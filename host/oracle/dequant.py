@@ -167,7 +167,7 @@ def _bits(packed: Raw, width: int) -> F32:
 
 
 def _groups(packed: Raw, group: int, width: int) -> F32:
-    """(n, m) bytes to (n, 8 m / width) numbers: of each `group` bytes first all the lowest bits, and so on."""
+    """(n, m) bytes to (n, 8 m / width) numbers: of each `group` bytes all the lowest bits first."""
     shifts = np.arange(0, 8, width, dtype=np.uint8)[:, None]
     fields = packed.reshape(len(packed), -1, 1, group) >> shifts & ((1 << width) - 1)
     return fields.reshape(len(packed), -1).astype(np.float32)

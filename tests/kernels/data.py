@@ -17,8 +17,8 @@ from pagelm.quants import SUPPORTED
 
 EPS32 = 2.0**-23  # one ulp of 1.0
 QUANTS = TILED  # these go through every kernel; what makes the others different, through two (see MORE)
-# Those that numpy has no tiles of: repack makes what the kernels read of them, and what they then compute is held
-# against the values that the file's bytes stand for.
+# Those that numpy has no tiles of: repack makes what the kernels read of them, and what they then compute is
+# held against the values that the file's bytes stand for.
 MORE = tuple(quant for quant in SUPPORTED if quant not in QUANTS)
 SHARERS = {"alone": 1, "quad": 4}
 
@@ -103,7 +103,7 @@ class Weights:
 
     @property
     def tiles(self) -> dict[str, np.ndarray]:
-        """The inputs `q` and `s` of a kernel; of types that numpy has no tiles of, zeros that repack fills."""
+        """The inputs `q` and `s` of a kernel; zeros that repack fills, of MORE types."""
         if self.quant in MORE:
             n_rows, n_in = self.values.shape
             cells, row = padded(n_rows) * (padded(n_in) // 32), TABLE[self.quant]
@@ -145,7 +145,7 @@ def from_raw(quant: str, raw: np.ndarray) -> Weights:
 
 
 def quantised(quant: str, weights: np.ndarray) -> Weights:
-    """Rows of `weights` in a type. Of those that the package cannot write, random blocks of the same shape."""
+    """Rows of `weights` in a type. Of those that the package cannot write, random blocks instead."""
     w = weights.astype(np.float32)
     if quant in ("F32", "F16"):
         data = w.astype({"F32": np.float32, "F16": np.float16}[quant])

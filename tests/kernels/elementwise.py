@@ -39,7 +39,7 @@ def embed_cases() -> list[KernelCase]:
 
 
 def more_embed_cases() -> list[KernelCase]:
-    """Every weight of hard blocks, from the file's bytes on; rows by turns, from two pieces, over others' rows."""
+    """Every weight of hard blocks, from the file's bytes on: rows by turns over other rows; in two pieces."""
     cases = []
     for quant in MORE:
         name, n_in = f"embed-{quant.lower()}-adversarial", 512 - 13 * (size_of(quant)[0] == 1)

@@ -62,7 +62,7 @@ def repack_case(name: str, quant: str, n_rows: int, n_in: int, at: int, row0: in
 
 
 def repacked(w: Weights, at: int = 0, row0: int = 0, step: int = 1, n_matrix: int = 0) -> KernelCase:
-    """To run before a kernel that reads `w`: from byte `at` of the staging buffer to rows of a matrix, as above.
+    """To run before a kernel that reads `w`: its bytes to rows of a matrix, as in `repack_case`.
 
     What it writes is checked by what that kernel makes of it.
     """

@@ -97,7 +97,7 @@ def test_case_catches_a_wrong_value(gpu):
 
 
 def test_every_variant_has_a_case():
-    """Of MORE types what looks tokens up and one of the products: the others differ from it in what they store."""
+    """Of MORE types the look-up and one of the products: the others differ from it in what they store."""
     of_types = {v for v in variants() if v.quant not in MORE or v.kernel in ("embed", "matmul")}
     assert {c.op.variant for c in EVERY} >= of_types
     assert {v for case in EVERY for v in (f.op.variant for f in case.first)} >= {
