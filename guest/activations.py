@@ -31,7 +31,8 @@ class Activations:
             **dict.fromkeys(("q", "q_raw", "att"), hp.n_embd_q),
             **dict.fromkeys(("k", "k_raw", "v"), hp.n_embd_kv),
             **dict.fromkeys(("gate", "up", "act"), hidden_stride(hp) if hp.n_expert else hp.n_ff),
-            **dict.fromkeys(("router",), hp.n_expert),
+            "router": hp.n_expert,
+            "expert": hp.n_expert_used * hp.n_embd,
             "logits": hp.n_vocab,
             "scores": hp.n_head * n_ctx,
         }

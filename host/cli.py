@@ -192,6 +192,19 @@ def tokenize(
 
 
 @cli.command()
+@json_option
+def capabilities(as_json: bool) -> None:
+    """Architectures by tensor types: what runs, how that was proven, and on which adapters."""
+    from pagelm.host import capabilities as matrix
+
+    found = matrix.capabilities()
+    if as_json:
+        print_json(found)
+        return
+    print_text("\n".join([matrix.table(found), "", *matrix.notes(found), ""]))
+
+
+@cli.command()
 @click.option("--workgroup", type=int, help="Workgroup size, a power of two from 1 to 256. [default: 64]")
 @json_option
 def shaders(workgroup: int | None, as_json: bool) -> None:

@@ -1,6 +1,7 @@
 """The pass an operation a dispatch, for looking inside."""
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from ..adapt import Choice
 from ..hparams import HParams
@@ -162,7 +163,7 @@ class _Baseline:
         x = "h" if hp.arch.pre_norm else "x"
         norm = blk + hp.arch.ffn_norm
         if f"{norm}.weight" in self.vectors:  # else h still is what attention was given
-            yield self.norm(norm, "x", "h")
+            yield replace(self.norm(norm, "x", "h"), label=blk + "ffn_norm")
         if hp.n_expert:
             yield from self.linear(layer, "ffn_gate_inp", "ffn_gate_inp", x, "router")
             yield from experts(hp, self.matrices, self.vectors, layer, BASELINE, {"NORMED": 1})

@@ -43,6 +43,7 @@ class Arithmetic(Protocol):
         at: str,
     ) -> F32: ...
     def swiglu(self, gate: F32, up: F32) -> F32: ...
+    def clamped_swiglu(self, gate: F32, up: F32) -> F32: ...
     def geglu(self, gate: F32, up: F32) -> F32: ...
     def gelu(self, x: F32) -> F32: ...
 
@@ -84,7 +85,7 @@ class Float32:
         at: str,
     ) -> F32:
         scores = ops.attention_scores(q, k, n_past, scoring)
-        weights = ops.softmax(scores)
+        weights = ops.softmax(scores, scoring.sinks)
         if trace is not None:
             trace[f"{at}.attn_scores"] = scores[:, -1].copy()
             trace[f"{at}.attn_softmax"] = weights[:, -1].copy()
@@ -92,6 +93,9 @@ class Float32:
 
     def swiglu(self, gate: F32, up: F32) -> F32:
         return ops.swiglu(gate, up)
+
+    def clamped_swiglu(self, gate: F32, up: F32) -> F32:
+        return ops.clamped_swiglu(gate, up)
 
     def geglu(self, gate: F32, up: F32) -> F32:
         return ops.geglu(gate, up)

@@ -146,6 +146,26 @@ def q8_0_parts(raw: Raw) -> tuple[F32, F32]:
     return _halves(blocks[:, :2]), blocks[:, 2:].view(np.int8).astype(np.float32)
 
 
+def q5_0_parts(raw: Raw) -> tuple[F32, F32]:
+    """Scales d (n_blocks, 1) and whole numbers q - 16 (n_blocks, 32) of Q5_0 blocks, both as float32."""
+    blocks = raw.reshape(-1, 22)
+    return _halves(blocks[:, :2]), _nibbles(blocks[:, 6:]) + 16 * _bits(blocks[:, 2:6], 1) - np.float32(16)
+
+
+def q4_k_parts(raw: Raw) -> tuple[F32, F32, F32, F32, F32]:
+    """d, dmin (n_blocks, 1), scales, minima (n_blocks, 8), q (n_blocks, 256) of Q4_K blocks, as float32."""
+    blocks = raw.reshape(-1, 144)
+    scales, minima = (part.astype(np.float32) for part in _six_bits(blocks))
+    return _halves(blocks[:, :2]), _halves(blocks[:, 2:4]), scales, minima, _groups(blocks[:, 16:], 32, 4)
+
+
+def q6_k_parts(raw: Raw) -> tuple[F32, F32, F32]:
+    """d (n_blocks, 1), scales (n_blocks, 16), q without its 32 taken off (n_blocks, 256) of Q6_K blocks."""
+    blocks = raw.reshape(-1, 210)
+    q = _groups(blocks[:, :128], 64, 4) + 16 * _groups(blocks[:, 128:192], 32, 2)
+    return _halves(blocks[:, 208:]), blocks[:, 192:208].view(np.int8).astype(np.float32), q
+
+
 def _halves(two_bytes: Raw) -> F32:
     return f16_to_f32(np.ascontiguousarray(two_bytes).view("<u2"))
 

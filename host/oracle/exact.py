@@ -6,6 +6,7 @@ tiles; 512 cells and more on several threads; and products with F16 and F32 weig
 BLAS's order here.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,16 @@ from numpy.typing import NDArray
 from pagelm.errors import ArchError
 from pagelm.host.oracle import ggml, ops
 from pagelm.host.oracle.arithmetic import Float32, Trace
-from pagelm.host.oracle.dequant import BLOCK, q4_0_parts, q4_1_parts, q8_0_parts
+from pagelm.host.oracle.dequant import BLOCK, q4_0_parts, q4_1_parts, q5_0_parts, q8_0_parts
+from pagelm.host.oracle.ggml_k import Q4K, Q6K
 from pagelm.host.oracle.half import F32, round_f16
 from pagelm.host.oracle.ops import Scoring
 from pagelm.host.oracle.weights import Weights
 from pagelm.hparams import Rope
 
-FOLLOWED = ("llama",)  # architectures
-TYPES = ("F32", "F16", "Q4_0", "Q4_1", "Q8_0")
+FOLLOWED = ("llama", "gemma3")  # architectures
+TYPES = ("F32", "F16", "Q4_0", "Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q6_K")
+K_TYPES: Mapping[str, type[Q4K] | type[Q6K]] = {"Q4_K": Q4K, "Q6_K": Q6K}
 
 
 class GgmlExact(Float32):
@@ -40,6 +43,7 @@ class GgmlExact(Float32):
             )
         super().__init__(weights)
         self._packed: dict[str, tuple[F32, F32 | None]] = {}
+        self._k: dict[str, Q4K | Q6K] = {}
 
     def rms_norm(self, x: F32, weight: F32, eps: float) -> F32:
         return ggml.rms_norm(x, weight, eps)
@@ -54,6 +58,10 @@ class GgmlExact(Float32):
         kind = self.weights.quant(name)
         if kind in ("F16", "F32"):
             return ops.matmul(round_f16(x) if kind == "F16" else x, self.weights.tensor(name))
+        if kind in K_TYPES:
+            if name not in self._k:
+                self._k[name] = K_TYPES[kind].pack(self.weights.raw(name), self.weights.shape(name)[0])
+            return self._k[name].matmul(x)
         packed, minima = self._pack(name, kind)
         d, quants, sums = ggml.quantize_q8(x)
         n_tokens, n_blocks, _ = quants.shape
@@ -77,10 +85,17 @@ class GgmlExact(Float32):
             scores = ops.attention_scores(round_f16(q[-1:]), k, n_past + len(q) - 1, scoring)
             trace[f"{at}.attn_scores"] = scores[:, 0]
             trace[f"{at}.attn_softmax"] = ops.softmax(scores)[:, 0]
-        return ggml.flash_attention(q, k, v, n_past)
+        if self.weights.hparams.arch.scaled_embedding:  # a Gemma scales queries before they are rounded
+            q, scale = q * np.float32(scoring.scale), np.float32(1)
+        else:
+            scale = np.float32(1) / np.sqrt(np.float32(q.shape[-1]))
+        return ggml.flash_attention(q, k, v, n_past, scale, scoring.window)
 
     def swiglu(self, gate: F32, up: F32) -> F32:
         return ggml.swiglu(gate, up)
+
+    def geglu(self, gate: F32, up: F32) -> F32:
+        return ggml.geglu(gate, up)
 
     def _pack(self, name: str, kind: str) -> tuple[F32, F32 | None]:
         """Quants times scale (n_blocks, lanes, n, n_rows) and, of Q4_1, minima (n_rows, n_blocks): exact."""
@@ -91,7 +106,7 @@ class GgmlExact(Float32):
                 d, m, q = q4_1_parts(raw)
                 minima = m.reshape(n_rows, -1)
             else:
-                d, q = {"Q4_0": q4_0_parts, "Q8_0": q8_0_parts}[kind](raw)
+                d, q = {"Q4_0": q4_0_parts, "Q5_0": q5_0_parts, "Q8_0": q8_0_parts}[kind](raw)
             # ggml interleaves eight rows of Q4_0 (repack.cpp) and then adds a block's whole product at once.
             lanes = 1 if kind == "Q4_0" and n_rows % 8 == 0 else ggml.LANES
             packed = (d * q).reshape(n_rows, n_columns // BLOCK, lanes, BLOCK // lanes)
@@ -104,8 +119,10 @@ def _not_followed(weights: Weights) -> str:
     hp = weights.hparams
     if hp.arch.name not in FOLLOWED:
         return f"architecture {hp.arch.name!r}, only {', '.join(FOLLOWED)}"
-    if any(layer.window for layer in hp.layers):
-        return "a sliding window"  # llama.cpp ignores llama's
+    if hp.n_expert:
+        return "experts"
+    if hp.arch.name == "llama" and any(layer.window for layer in hp.layers):
+        return "a sliding window"  # llama.cpp ignores it
     if any(rope != Rope(rope.freq_base, n_ctx_orig=rope.n_ctx_orig) for rope in hp.ropes):
         return "the scaling of rope"
     kinds = sorted({weights.quant(name) for name in weights.operands} - set(TYPES))

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pagelm.host.oracle.dequant import BLOCK
-from pagelm.host.oracle.half import F32, round_f16
+from pagelm.host.oracle.half import F32, f16_to_f32, f32_to_f16, round_f16
 from pagelm.host.oracle.libm import expf, sincosf
 from pagelm.host.oracle.ops import pairs
 
@@ -80,11 +80,11 @@ def dot_lanes(weights: F32, x: F64) -> F32:
             np.matmul(x[b], w[b], out=block)
             np.add(block, acc, out=block)
             acc[...] = block  # the one rounding of acc = fmadd(d, q, acc)
-        out[:, r : r + step] = _hsum(acc)
+        out[:, r : r + step] = hsum(acc)
     return out
 
 
-def _hsum(acc: F32) -> F32:
+def hsum(acc: F32) -> F32:
     """Sum of the lanes (axis 0) in hsum_float_8's order: upper half onto lower half, until one is left."""
     while len(acc) > 1:
         half = len(acc) // 2
@@ -144,6 +144,24 @@ def v_expf(x: F32) -> F32:
         return np.ldexp(p, np.clip(n, -300, 300).astype(np.int32)).astype(np.float32)
 
 
+def geglu(gate: F32, up: F32) -> F32:
+    """gelu(gate) * up, gelu from a table of half floats: ggml_vec_geglu_f32."""
+    inside = _GELU[f32_to_f16(gate)]
+    return np.where(gate <= -10, np.float32(0), np.where(gate >= 10, gate, inside)) * up
+
+
+def _gelu_table() -> F32:
+    """gelu of every half float, as a half float: ggml_gelu_f32, where the compiler fuses 1 + a * x."""
+    with np.errstate(all="ignore"):
+        x = f16_to_f32(np.arange(1 << 16))
+        inner = np.float32(0.79788456) * x * fma(np.float32(0.044715) * x, x, 1)
+        tanh = np.tanh(inner.astype(np.float64)).astype(np.float32)
+        return round_f16(np.float32(0.5) * x * (1 + tanh))
+
+
+_GELU = _gelu_table()
+
+
 def swiglu(gate: F32, up: F32) -> F32:
     """gate / (1 + v_expf(-gate)) * up, each step rounded to float32: ggml_vec_swiglu_f32."""
     return gate / (np.float32(1) + v_expf(-gate)) * up
@@ -159,14 +177,16 @@ def dot_f16(q: F32, k: F32) -> F32:
     acc = np.zeros((*np.broadcast_shapes(q.shape, k.shape)[:-1], 64), np.float32)
     for i in range(0, whole, 64):
         acc = acc + q[..., i : i + 64] * k[..., i : i + 64]  # f16 products are exact: same as fused
-    total = _hsum(np.moveaxis(acc, -1, 0)).astype(np.float64)
+    total = hsum(np.moveaxis(acc, -1, 0)).astype(np.float64)
     for i in range(whole, n):
         total = total + q[..., i] * k[..., i]
     return total.astype(np.float32)
 
 
-def flash_attention(q: F32, k: F32, v: F32, n_past: int) -> F32:
-    """Online softmax over the keys in order: flash_attn_ext_f16_one_chunk.
+def flash_attention(
+    q: F32, k: F32, v: F32, n_past: int, scale: np.float32 | None = None, window: int = 0
+) -> F32:
+    """Online softmax over the keys in order, those before the window left out: flash_attn_ext_f16_one_chunk.
 
     q (n_tokens, n_head, n_embd_head), k and v (n_head_kv, n_keys, n_embd_head) with values that float16 holds
     -> (n_tokens, n_head * n_embd_head). The accumulator is rounded to float16 after every key.
@@ -175,12 +195,14 @@ def flash_attention(q: F32, k: F32, v: F32, n_past: int) -> F32:
     group = n_head // len(k)
     qh = round_f16(q).transpose(1, 0, 2)
     k, v = np.repeat(k, group, axis=0), np.repeat(v, group, axis=0)
-    scale = np.float32(1) / np.sqrt(np.float32(n_embd_head))
+    if scale is None:
+        scale = np.float32(1) / np.sqrt(np.float32(n_embd_head))
     top = np.full((n_head, n_tokens, 1), -np.inf, np.float32)
     total = np.zeros_like(top)
     acc = np.zeros((n_head, n_tokens, n_embd_head), np.float32)
     for key in range(k.shape[1]):
-        rows = slice(max(0, key - n_past), None)  # the tokens that may see this key
+        last = max(0, key - n_past + window) if window else None
+        rows = slice(max(0, key - n_past), last)  # the tokens that may see this key
         s = (dot_f16(qh[:, rows], k[:, None, key]) * scale)[..., None]
         m, a = top[:, rows], acc[:, rows]
         rises = s > m

@@ -78,7 +78,8 @@ class Oracle:
         self._output = "output.weight" if "output.weight" in self.weights else "token_embd.weight"
         self._factors = [self._factors_of(rope) for rope in hp.ropes]
         self._activation = activation(hp.arch)
-        self._activate: Callable[..., F32] = getattr(self._math, self._activation)
+        activate = "clamped_swiglu" if hp.arch.activation == "clamped" else self._activation
+        self._activate: Callable[..., F32] = getattr(self._math, activate)
 
     def labels(self) -> list[str]:
         """The keys that `forward` puts into a trace, in order."""
@@ -215,15 +216,47 @@ class Oracle:
         if trace is not None:
             stored = np.concatenate([keys[:, -1].ravel(), values[:, -1].ravel()])
             trace[f"{at}.kv_store"] = stored.astype(np.float32)
-        scoring = Scoring(hp.attention_scale, hp.attention_cap, window)
+        sinks = self.weights.vector(f"{at}.attn_sinks.weight")
+        scoring = Scoring(hp.attention_scale, hp.attention_cap, window, sinks)
         att = note("attn_values", math.attention(q, keys, values, n_past, scoring, trace, at))
-        x = add("attn_residual", x, norm("post_attention_norm", linear("attn_output", att)))
+        att = linear("attn_output", att)
+        if hp.arch.post_norm:
+            att = norm("post_attention_norm", att)
+        x = add("attn_residual", x, att)
 
-        parallel = hp.arch.parallel and f"{at}.ffn_norm.weight" not in self.weights
-        ffn_in = attn_in if parallel else norm("ffn_norm", x)
+        ffn_norm = f"{at}.{hp.arch.ffn_norm}"
+        parallel = hp.arch.parallel and f"{ffn_norm}.weight" not in self.weights
+        ffn_in = attn_in if parallel else x
+        if f"{ffn_norm}.weight" in self.weights:
+            ffn_in = note("ffn_norm", self._norm(ffn_norm, x))
+        if hp.n_expert:
+            return add("ffn_residual", x, self._experts(at, ffn_in, linear("ffn_gate_inp", ffn_in), note))
         parts = ("ffn_gate", "ffn_up") if hp.arch.gated else ("ffn_up",)
         act = note(self._activation, self._activate(*(linear(op, ffn_in) for op in parts)))
         return add("ffn_residual", x, norm("post_ffw_norm", linear("ffn_down", act)))
+
+    def _experts(self, at: str, x: F32, logits: F32, note: Callable[[str, F32], F32]) -> F32:
+        """What each token's experts make of its row of x, by the weights that the router's logits give them."""
+        hp = self.hparams
+        assert hp.arch.experts is not None
+        chosen, shares = ops.top_experts(logits, hp.n_expert_used, hp.arch.experts.over_all)
+        shares = shares * np.float32(hp.expert_scale)
+
+        def products(op: str, rows: F32) -> F32:
+            """rows (n_tokens, n_used, n_in), each by its expert's matrix -> (n_tokens, n_used, n_out)."""
+            tensor = self.weights.tensor(f"{at}.{op}.weight")
+            matrices = tensor.reshape(hp.n_expert, -1, tensor.shape[-1])
+            out = np.empty((*chosen.shape, matrices.shape[1]), np.float32)
+            for expert in np.unique(chosen):
+                out[chosen == expert] = ops.matmul(rows[chosen == expert], matrices[expert])
+            bias = self.weights.vector(f"{at}.{op}.bias")
+            return note(op, out if bias is None else out + bias.reshape(hp.n_expert, -1)[chosen])
+
+        rows = np.repeat(x[:, None], hp.n_expert_used, axis=1)
+        gate, up = products("ffn_gate_exps", rows), products("ffn_up_exps", rows)
+        act = note(self._activation, self._activate(gate, up))
+        down = products("ffn_down_exps", act)
+        return note("ffn_moe_out", np.sum(down * shares[..., None], axis=1, dtype=np.float32))
 
     def _norm(self, name: str, x: F32) -> F32:
         """Rows or heads of x by a vector of as many elements, or by one that has them for each head."""

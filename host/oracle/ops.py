@@ -70,20 +70,44 @@ def argmax(logits: F32) -> int:
     return int(numbers[logits[numbers].argmax()]) if len(numbers) else -1
 
 
-def softmax(scores: F32) -> F32:
-    """Softmax over the last axis; -inf entries become 0."""
+def softmax(scores: F32, sinks: F32 | None = None) -> F32:
+    """Softmax over the last axis; -inf entries become 0.
+
+    `sinks` (n_head,): one more score for each row of the first axis, which takes its share and is left out.
+    """
+    top = scores.max(axis=-1, keepdims=True)
+    if sinks is not None:
+        top = np.maximum(top, sinks[:, None, None])
     with np.errstate(under="ignore"):
-        e = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        return (e / e.sum(axis=-1, keepdims=True, dtype=np.float64)).astype(np.float32)
+        e = np.exp(scores - top)
+        total = e.sum(axis=-1, keepdims=True, dtype=np.float64)
+        if sinks is not None:
+            total += np.exp(sinks[:, None, None] - top)
+        return (e / total).astype(np.float32)
+
+
+def top_experts(logits: F32, n_used: int, over_all: bool) -> tuple[NDArray[np.int64], F32]:
+    """The `n_used` largest of each row of logits (n_tokens, n_expert), from large to small, and their weights.
+
+    Weights are a softmax over the chosen, or `over_all` of the row; both (n_tokens, n_used). arXiv:2101.03961.
+    """
+    chosen = np.argsort(-logits, axis=-1, kind="stable")[:, :n_used]
+    if over_all:
+        return chosen, np.take_along_axis(softmax(logits), chosen, axis=-1)
+    return chosen, softmax(np.take_along_axis(logits, chosen, axis=-1))
 
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """How queries score keys: q·k * scale, capped, over the last `window` keys. 0 is no cap, no window."""
+    """How queries score keys: q·k * scale, capped, over the last `window` keys. 0 is no cap, no window.
+
+    `sinks` (n_head,): scores that no key has, for the softmax.
+    """
 
     scale: float
     cap: float = 0.0
     window: int = 0
+    sinks: F32 | None = None
 
 
 def capped(x: F32, cap: float) -> F32:
@@ -135,6 +159,13 @@ def swiglu(gate: F32, up: F32) -> F32:
 def geglu(gate: F32, up: F32) -> F32:
     """gelu(gate) * up. Shazeer, arXiv:2002.05202."""
     return gelu(gate) * up
+
+
+def clamped_swiglu(gate: F32, up: F32) -> F32:
+    """g / (1 + exp(-1.702 g)) * (u + 1), g = gate up to 7, u = up within -7 and 7. arXiv:2508.10925."""
+    gate, up = np.minimum(gate, np.float32(7)), np.clip(up, np.float32(-7), np.float32(7))
+    with np.errstate(over="ignore", under="ignore"):
+        return gate / (1 + np.exp(np.float32(-1.702) * gate)) * (up + 1)
 
 
 def gelu(x: F32) -> F32:

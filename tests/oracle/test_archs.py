@@ -1,7 +1,7 @@
-"""Every dense architecture: the oracle against what llama.cpp computed for tiny random models of it.
+"""Every architecture: the oracle against what llama.cpp computed for tiny random models of it.
 
 Both have a float32 cache and float32 sums, in another order: 3e-11 was the worst NMSE measured where that is
-all. llama.cpp looks gelu up in a table of half floats, from which exact gelu is up to 4e-7 away.
+all. llama.cpp looks gelu up in a table of half floats, from which exact gelu is up to 6e-7 away.
 """
 
 from dataclasses import replace
@@ -17,9 +17,8 @@ from pagelm.host.oracle.half import round_f16
 from pagelm.sources import MemorySource
 
 SAME_SUMS, ROUNDED_GELU = 1e-9, 1e-6
-DENSE = [name for name, m in MODELS.items() if m.arch in supported() and "expert_count" not in m.metadata]
-WINDOWED_LLAMA = "mistral"  # llama.cpp ignores its window, which is honoured here
-NAMES = [name for name in DENSE if name != WINDOWED_LLAMA]
+NAMES = [name for name, model in MODELS.items() if model.arch in supported()]
+
 GELU = [name for name in NAMES if spec_for(MODELS[name].arch).activation == "gelu"]
 
 
@@ -53,6 +52,8 @@ def test_logits_are_llama_cpps(name):
 
 @pytest.mark.parametrize("name", GELU)
 def test_gelus_table_is_what_is_between_them(name, monkeypatch):
+    """With that table in the oracle too, what is left is as far as two orders of summation are from each other:
+    a difference of the last bit now and then takes another entry."""
     exact, gelu = load(name).nmse(logits_of(name)), ops.gelu
 
     def of_halves(x):
@@ -60,7 +61,7 @@ def test_gelus_table_is_what_is_between_them(name, monkeypatch):
         return np.where(x <= -10, 0, np.where(x >= 10, x, round_f16(gelu(round_f16(x)))))
 
     monkeypatch.setattr(ops, "gelu", of_halves)
-    assert load(name).nmse(logits_of(name)) < exact / 10
+    assert load(name).nmse(logits_of(name)) < exact / 3
 
 
 @pytest.mark.parametrize("name", ["gemma2", "gemma3", "gpt2", "phi3-long", "stablelm-parallel"])
@@ -70,17 +71,13 @@ def test_any_cut_of_the_tokens_gives_the_same(name, step):
     assert np.abs(logits_of(name, step=step) - whole).max() < 1e-4 * np.abs(whole).max()
 
 
-def test_windows_of_llama_are_honoured():
-    """Without the key the model is llama.cpp's; with it, tokens within the window's length do not change."""
-    model, key = MODELS[WINDOWED_LLAMA], "attention.sliding_window"
-    reference, size = load(WINDOWED_LLAMA), model.metadata[key]
-    whole = logits_of(WINDOWED_LLAMA, without(model, key))
-    assert reference.nmse(whole) < SAME_SUMS
-    got = logits_of(WINDOWED_LLAMA)
+def test_a_window_changes_what_lies_behind_it():
+    model, key = MODELS["mistral"], "attention.sliding_window"
+    got, whole, size = logits_of("mistral"), logits_of("mistral", without(model, key)), model.metadata[key]
     assert np.allclose(got[:size], whole[:size], atol=1e-4)
     assert (np.abs(got[size:] - whole[size:]).max(axis=1) > 0.1).all()
-    wide = replace(model, metadata={**model.metadata, key: len(reference.all_ids)})
-    assert np.array_equal(logits_of(WINDOWED_LLAMA, wide), whole)
+    wide = replace(model, metadata={**model.metadata, key: len(got)})
+    assert np.array_equal(logits_of("mistral", wide), whole)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +163,7 @@ def test_trace_holds_what_the_labels_say(name):
         at = f"blk.{i}."
         for op, added in (
             ("attn_residual", ("post_attention_norm", "attn_output_bias", "attn_output")),
-            ("ffn_residual", ("post_ffw_norm", "ffn_down_bias", "ffn_down")),
+            ("ffn_residual", ("post_ffw_norm", "ffn_down_bias", "ffn_down", "ffn_moe_out")),
         ):
             block = next(trace[at + label] for label in added if at + label in trace)
             assert np.allclose(trace[at + op], stream + np.float32(hp.residual_scale) * block, atol=1e-6)
