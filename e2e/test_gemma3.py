@@ -39,6 +39,8 @@ CASES = [
     for device, names in (("browser", F32 if ALL else SOME), ("native", F32))
     for name in names
 ]
+LONG_CTX = 1024  # tokens; the sliding window has 512
+LONG = "".join(f"While {i} green bottles stand on the wall nobody counts them twice. " for i in range(40))
 DEVICES = ["browser", pytest.param("native", marks=pytest.mark.gpu)]
 
 
@@ -77,7 +79,7 @@ def gemma_page(_page, request) -> Iterator[SyncBrowserLm]:
 
 @pytest.fixture(scope="module")
 def _native(_page, gemma3_path) -> Iterator[NativeLm]:
-    lm = _page.run(NativeLm.open(str(gemma3_path), n_ctx=N_CTX))
+    lm = _page.run(NativeLm.open(str(gemma3_path), n_ctx=LONG_CTX))
     yield lm
     _page.run(lm.close())
 
@@ -131,6 +133,13 @@ def test_check_finds_the_device_right(lm_of, run, device, gemma3_path):
     assert report["ok"], report
     assert report["ids_equal"] and report["max_rel_logit_diff"] <= 1e-5
     assert (report["prompts"], report["steps"]) == (len(prompts), steps)
+
+
+@pytest.mark.gpu
+def test_prompt_longer_than_the_window_is_right(_native, run, gemma3_path):
+    assert 512 + 32 < len(run(_native.encode(LONG))) < LONG_CTX - 4
+    report = run(check(_native, Oracle(gemma3_path, n_ctx=LONG_CTX), [LONG], steps=4))
+    assert report["ok"] and report["prompts"] == 1, report
 
 
 @pytest.mark.gpu
