@@ -3,10 +3,17 @@
 import pytest
 from kernel_case import WORKGROUP_SIZES
 from kernels.cases import CASES, widened
+from tiny_gguf import tiny_model
 
+from pagelm.errors import DeviceError
 from pagelm.kernels import Variant, compose, shaders
 
 pytestmark = pytest.mark.browser
+
+# An f16 cache needs a feature that SwiftShader has not: the last test here runs those cases where the adapter
+# has it. Natively all run.
+HALF = [case for case in CASES if case.op.variant.cache == "f16"]
+PLAIN = [case for case in CASES if case.op.variant.cache == "f32"]
 
 
 def message(kernel):
@@ -34,7 +41,7 @@ def results_of(lm, case, wg):
 @pytest.mark.parametrize("workgroup_size", WORKGROUP_SIZES)
 def test_every_shader_compiles_in_tint_without_a_message(browser_lm, workgroup_size):
     """Of those with rows the ones that are run too, at two sizes: to them it is a factor. Naga gets all."""
-    cases = {case.op.variant.name: case for case in CASES}
+    cases = {case.op.variant.name: case for case in PLAIN}
     for name, source in shaders(workgroup_size).items():
         if name not in cases or (cases[name].op.variant.rows and workgroup_size not in (4, 64)):
             continue
@@ -54,7 +61,7 @@ def test_a_wrong_shader_is_told_with_its_line(browser_lm):
 
 
 @pytest.mark.vendor_sensitive
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", PLAIN, ids=lambda case: case.id)
 def test_kernel_matches_numpy(browser_lm, case):
     for wg in case.workgroup_sizes:
         case.check(results_of(browser_lm, case, wg))
@@ -62,8 +69,25 @@ def test_kernel_matches_numpy(browser_lm, case):
 
 @pytest.mark.vendor_sensitive
 @pytest.mark.parametrize(
-    "case", [c for c in CASES if c.op.variant.scales == "f16" and "adversarial" in c.id], ids=lambda c: c.id
+    "case", [c for c in PLAIN if c.op.variant.scales == "f16" and "adversarial" in c.id], ids=lambda c: c.id
 )
 def test_scales_of_either_width_give_the_same_bits(browser_lm, case):
     """Subnormal ones among them: WGSL lets an adapter flush those."""
     assert results_of(browser_lm, case, 64) == results_of(browser_lm, widened(case), 64)
+
+
+@pytest.mark.vendor_sensitive
+def test_f16_caches_match_numpy_where_the_adapter_has_them_and_are_refused_elsewhere(browser_lm):
+    """The page itself is asked what the adapter has."""
+    asked = "async () => (await navigator.gpu.requestAdapter()).features.has('shader-f16')"
+    assert len(HALF) > 10
+    if browser_lm.run(browser_lm.lm.page.evaluate(asked)):
+        for case in HALF:
+            for wg in case.workgroup_sizes:
+                case.check(results_of(browser_lm, case, wg))
+        return
+    told = browser_lm.call("compile", message(HALF[0].kernel(64)))
+    assert "f16" in told["messages"][0]["text"]  # the compiler's own word
+    browser_lm.loaded = None
+    with pytest.raises(DeviceError, match=r"has no f16 in shaders \(.*shader-f16\); allowed here: f32"):
+        browser_lm.call("load", {"file": tiny_model(), "cache_type": "f16"})

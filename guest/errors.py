@@ -27,6 +27,10 @@ class GgufError(PagelmError):
         self.offset = offset
 
 
+class SplitError(GgufError):
+    """The files given are not the parts of one split model: some are missing, twice there, or another's."""
+
+
 class ArchError(PagelmError):
     """The architecture, one of its options or one of its sizes is not supported or makes no sense."""
 

@@ -10,7 +10,8 @@ whose checks are mirrored; stricter where noted.
 
 import struct
 from array import array
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from .cursor import MAX_HEADER, Cursor
@@ -60,13 +61,25 @@ Value = bool | int | float | str | StringArray | array | list[bool]  # type: ign
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
     """One row of the tensor table. `shape` is outermost first (rows, columns); `offset` and `nbytes` are
-    bytes, the offset counted from the start of the data section."""
+    bytes, the offset counted from the start of the data section of its file: number `part` of the model's."""
 
     name: str
     shape: tuple[int, ...]
     quant: Quant
     offset: int
     nbytes: int
+    part: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file of a model: most models have one, split ones (see split.py) several. `at` is where it begins
+    in all of them one after another, `data_offset` where its data begin in itself. Bytes."""
+
+    name: str
+    at: int
+    data_offset: int
+    size: int
 
 
 class _Required:
@@ -80,11 +93,23 @@ T = TypeVar("T")
 class Gguf:
     """A parsed header. `tensors` is in file order; `size`, `alignment` and `data_offset` are bytes.
 
+    Of a split model `tensors` has those of all `parts`, `size` is their sum, the rest is the first part's.
+
     The typed getters raise GgufError naming the key, what was found and what is allowed. Without a
     default the key must be there.
     """
 
-    __slots__ = ("_where", "alignment", "data_offset", "metadata", "name", "size", "tensors", "version")
+    __slots__ = (
+        "_where",
+        "alignment",
+        "data_offset",
+        "metadata",
+        "name",
+        "parts",
+        "size",
+        "tensors",
+        "version",
+    )
 
     def __init__(
         self,
@@ -97,6 +122,7 @@ class Gguf:
         data_offset: int = 0,
         size: int = 0,
         where: dict[str, int] | None = None,
+        parts: tuple[Part, ...] = (),
     ) -> None:
         self.name = name
         self.version = version
@@ -105,11 +131,38 @@ class Gguf:
         self.alignment = alignment
         self.data_offset = data_offset
         self.size = size
+        self.parts = parts or (Part(name, 0, data_offset, size),)
         self._where = {} if where is None else where  # key -> byte position of its value, for messages
 
+    @property
+    def header_bytes(self) -> int:
+        """Bytes in front of the data, in all parts together."""
+        return sum(part.data_offset for part in self.parts)
+
     def at(self, t: TensorInfo) -> int:
-        """The position of a tensor's first byte in the file."""
-        return self.data_offset + t.offset
+        """The position of a tensor's first byte in the file, or in all parts of a model one after another."""
+        part = self.parts[t.part]
+        return part.at + part.data_offset + t.offset
+
+    def joined(self, others: Sequence["Gguf"], order: Sequence[int]) -> "Gguf":
+        """The header of a split model, this one being of its first part and `others` those of the parts that
+        follow; `order` has the place of each file among all of them one after another."""
+        headers = [self, *others]
+        at = [sum(h.size for h, o in zip(headers, order, strict=True) if o < place) for place in order]
+        tensors: dict[str, TensorInfo] = {}
+        for part, header in enumerate(headers):
+            tensors |= {name: replace(t, part=part) for name, t in header.tensors.items()}
+        return Gguf(
+            name=self.name,
+            version=self.version,
+            metadata=self.metadata,
+            tensors=tensors,
+            alignment=self.alignment,
+            data_offset=self.data_offset,
+            size=sum(header.size for header in headers),
+            where=self._where,
+            parts=tuple(Part(h.name, a, h.data_offset, h.size) for h, a in zip(headers, at, strict=True)),
+        )
 
     def error(self, key: str, allowed: str) -> GgufError:
         """A GgufError for `key`: what it holds, where, and what is allowed instead."""

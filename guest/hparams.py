@@ -287,13 +287,12 @@ def _rope(gguf: Gguf, spec: ArchSpec, n_ctx_train: int) -> Rope:
 
 
 def _check_kind(gguf: Gguf) -> None:
-    """The file must be a whole model: no part of a split one, no adapter, no projector."""
+    """The header must be a whole model's: no single part of a split one, no adapter, no projector."""
     parts = gguf.uint("split.count", default=0)
-    if parts > 1:
-        part = gguf.uint("split.no", default=0) + 1
+    if parts > 1 and parts != len(gguf.parts):
         raise ArchError(
-            f"{gguf.name}: split.count is {parts}, this is part {part} of a split model; join the parts "
-            "(llama-gguf-split --merge) and load the whole file"
+            f"{gguf.name}: split.count is {parts}, and headers of {len(gguf.parts)} of these parts were read;"
+            " all are needed (`read_model` in split.py reads them)"
         )
     if gguf.string("general.type", default="model") != "model":
         raise _refused(gguf, "general.type", "'model'")

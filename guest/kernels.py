@@ -7,8 +7,8 @@ others. The one liberty taken with the text is the expander, for kernels that mu
     sum{t} += dot(q, x{t});      with {t} replaced by the number. T is a number or a tile size given
     // end                       by the caller; {T} anywhere is that size. Blocks nest. Nothing else.
 
-Four letters in `uses` stand for a choice of the caller: <Q> the tensor type, <F> how its scales are kept, <S>
-how invocations share what they load, <R> how one goes over its rows.
+Five letters in `uses` stand for a choice of the caller: <Q> the tensor type, <F> how its scales are kept, <S>
+how invocations share what they load, <R> how one goes over its rows, <C> how keys and values are cached.
 
 Every composed line remembers its file and line, so that a compiler's message names the real place.
 """
@@ -21,7 +21,7 @@ from importlib.resources import files
 
 from .device import Binding, Kernel
 from .errors import ShaderError
-from .quants import QUANTS, SUPPORTED
+from .quants import QUANTS, SCALES, SUPPORTED
 
 Line = tuple[str, str, int]  # text, file, line number from 1
 
@@ -31,7 +31,8 @@ _BINDING = re.compile(
     r"@group\(0\)\s*@binding\((\d+)\)\s*var<(storage|uniform)(?:,\s*(read|read_write))?>\s*(\w+)\s*:"
 )
 _ARRAY = re.compile(r"@binding.*>\s*(?P<name>\w+)\s*:\s*array<(?P<type>\w+)>;")
-_ELEMENT_BYTES = {"f32": 4, "u32": 4, "vec2f": 8, "vec2u": 8, "vec4f": 16, "vec4u": 16}
+_ALIAS = re.compile(r"^alias\s+(\w+)\s*=\s*(\w+);")
+_ELEMENT_BYTES = {"f16": 2, "f32": 4, "u32": 4, "vec2f": 8, "vec2u": 8, "vec4h": 8, "vec4f": 16, "vec4u": 16}
 _OVERRIDE = re.compile(r"^override\s+(\w+)\s*:\s*(\w+)\s*(=)?")
 _REPEAT = re.compile(r"^\s*// repeat (\w+) in 0\.\.(\w+)$")
 _END = re.compile(r"^\s*// end$")
@@ -64,7 +65,8 @@ class Variant:
 
     `quant` is a tensor type for kernels that read one, `share` ("alone" or "quad") for those whose
     invocations may share what they load, `rows` (one of ROWS) for those that multiply with rows,
-    `tile` the sizes that unroll them, by name, `scales` ("f16" or "f32") for tensor types that have scales.
+    `tile` the sizes that unroll them, by name, `scales` ("f16" or "f32") for tensor types that have scales,
+    `cache` (one of CACHES) for kernels that read or write keys and values.
     """
 
     kernel: str
@@ -73,6 +75,7 @@ class Variant:
     rows: str | None = None
     tile: tuple[tuple[str, int], ...] = ()
     scales: str | None = None
+    cache: str = "f32"
 
     @property
     def name(self) -> str:
@@ -83,6 +86,7 @@ class Variant:
             self.scales or "",
             self.share or "",
             self.rows or "",
+            "" if self.cache == "f32" else f"cache_{self.cache}",
         ]
         parts.append("".join(f"{name.lower()}{size}" for name, size in self.tile))
         return ".".join(part for part in parts if part)
@@ -107,6 +111,7 @@ def _parts(path: str, variant: Variant, seen: dict[str, None]) -> dict[str, None
             if variant.rows is None:
                 raise ShaderError(f"shaders/{path} needs a way over its rows; allowed: {', '.join(ROWS)}")
             part = part.replace("<R>", variant.rows)
+        part = part.replace("<C>", variant.cache)
         if part not in seen:
             _parts(part, variant, seen)
     seen[path] = None
@@ -139,11 +144,12 @@ def _expand(lines: list[Line], names: Mapping[str, int]) -> Iterator[Line]:
         i = end + 1
 
 
-def _with_length(text: str, nbytes: Mapping[str, int]) -> str:
+def _with_length(text: str, nbytes: Mapping[str, int], aliases: Mapping[str, str]) -> str:
     """A binding's line, its array as long as the buffer is."""
     if (array := _ARRAY.search(text)) is None or array["name"] not in nbytes:
         return text
-    length = nbytes[array["name"]] // _ELEMENT_BYTES[array["type"]]
+    element = aliases.get(array["type"], array["type"])
+    length = nbytes[array["name"]] // _ELEMENT_BYTES[element]
     return text.replace(f"array<{array['type']}>", f"array<{array['type']}, {length}>")
 
 
@@ -166,7 +172,9 @@ def compose(
 
     Raises: ShaderError for unknown kernels, parts or overrides, and for missing ones.
     """
-    lines = tuple((_with_length(text, nbytes or {}), path, n) for text, path, n in _composed(variant))
+    composed = _composed(variant)
+    aliases = {found[1]: found[2] for text, _, _ in composed if (found := _ALIAS.match(text))}
+    lines = tuple((_with_length(text, nbytes or {}, aliases), path, n) for text, path, n in composed)
     file = f"shaders/{variant.kernel}.wgsl"
     bindings: dict[int, Binding] = {}
     required: set[str] = set()
@@ -196,7 +204,7 @@ def compose(
 SHARES = ("alone", "quad")  # no feature needed; subgroups
 # sums in memory, of any number of rows: with one token, with several; sums in registers, of few rows
 ROWS = ("loop", "loop_tokens", "registers")
-SCALES = ("f16", "f32")  # as the file has them; twice the size, and nothing to unpack
+CACHES = ("f32", "f16")  # as they are computed; half the size, and the feature shader-f16 needed
 # What the default model's programs may ask for: one token at a time, one and its guesses, pieces of a prompt.
 TILES = {  # pairs of rows, tokens, blocks at a time
     "loop": tuple({"P": p, "T": 1, "C": 2} for p in (4, 16, 32)),
@@ -228,8 +236,13 @@ def tiles_of(kernel: str, share: str | None, rows: str | None) -> tuple[Mapping[
 LOOKING = ("matmul", "alone", "registers", (("P", 4), ("T", 8)))  # into a model, however its scales are kept
 
 
+STORING = ("Q4_1", "f16", "registers", 4)  # with what qkv is listed that caches f16: all store alike
+
+
 def _listed(v: Variant) -> bool:
     """Whether a choice asks for it (guest/adapt.py): f32 scales come with loops and quads."""
+    if v.cache != "f32" and v.rows is not None:
+        return (v.quant, v.scales, v.rows, dict(v.tile)["P"]) == STORING
     if v.scales != "f32" or v.rows is None or (v.share == "quad" and v.rows != "registers"):
         return True
     return (v.kernel, v.share, v.rows, v.tile) == LOOKING
@@ -239,17 +252,18 @@ def _combinations() -> Iterator[Variant]:
     for name in kernel_names():
         uses = " ".join(_parts(f"{name}.wgsl", Variant(name, "F32", "alone", "loop"), {}))
         for quant in SUPPORTED if "quant/" in uses or "repack/" in uses else (None,):
-            for scales in SCALES if quant and QUANTS[quant].scales else (None,):
+            for scales in SCALES if quant and QUANTS[quant].wide else (None,):
                 for share in SHARES if "share/" in uses else (None,):
                     for rows in ROWS if "rows/" in uses else (None,):
                         for tile in tiles_of(name, share, rows):
-                            yield Variant(name, quant, share, rows, tuple(tile.items()), scales)
+                            for kept in CACHES if "cache/" in uses else CACHES[:1]:
+                                yield Variant(name, quant, share, rows, tuple(tile.items()), scales, kept)
 
 
 def variants() -> Iterator[Variant]:
     """Every kernel in every tensor type, way to share and way over rows, with tiles for the default model.
 
-    Scales are f16, and f32 where a choice may ask for them.
+    Scales are f16, and f32 where a choice may ask for them; of qkv with an f16 cache there are some only.
     """
     return filter(_listed, _combinations())
 

@@ -15,13 +15,14 @@ from .device import CHUNK_BYTES, Gpu, Limits, Source
 from .engine import Model
 from .errors import LimitError, PagelmError
 from .forward import TOKEN_TILE, activation_sizes, angles_name, baseline, fused, verifying
-from .gguf import Gguf, read_gguf
+from .gguf import Gguf
 from .hparams import HParams, Rope, hparams_from
-from .kv_cache import cache_sizes
+from .kv_cache import cache_sizes, check_cache_support
 from .metrics import Progress
 from .program import Program, kv_bucket
 from .repack import Repack
 from .rope import angle_table
+from .split import chunks_of, read_model
 from .tokenizer import tokenizer_from
 from .tune import Tuner
 from .verify import Verifier
@@ -32,11 +33,11 @@ from .weights import (
     MemoryPlan,
     Read,
     Vector,
-    count_scales,
     largest_binding,
     matrices_of,
     plan_memory,
     reads_of,
+    scale_bytes_of,
     vector_sizes,
 )
 
@@ -52,36 +53,42 @@ async def load_model(
     source: Source,
     *,
     n_ctx: int | None = None,
+    cache_type: str = "f32",
     on_progress: Callable[[Progress], None] | None = None,
     cancel: Cancel | None = None,
     tuner: Tuner | None = None,
 ) -> Model:
     """Read the header, plan the memory, choose the kernels, upload the weights, compile the kernels.
 
+    `source` is the model's file, or a `SplitSource` of its files.
     `n_ctx` is the context in tokens: the model's own, at most DEFAULT_N_CTX, unless given.
+    `cache_type` is how keys and values are kept, "f32" or "f16".
     `tuner` chooses the kernels; without one they are chosen by the adapter's name.
     On any error, cancellation included, every GPU buffer made here is freed again.
 
     Raises: GgufError, ArchError, TokenizerError, LimitError, SourceError, ShaderError, DeviceError,
-    Cancelled; PagelmError for an `n_ctx` that the model cannot have.
+    Cancelled; PagelmError for an `n_ctx` that the model cannot have or a `cache_type` that there is not.
     """
+    check_cache_support(cache_type, gpu)
     cancel = cancel or Cancel()
     report = on_progress or (lambda progress: None)
     start = time.perf_counter()
     choosing = asyncio.ensure_future(choose(gpu))  # what it compiles costs nothing while the header travels
     try:
-        gguf = await read_gguf(source)
+        gguf = await read_model(source, cancel)
         named = await choosing
     finally:
         await _stopped(choosing)
-    report(Progress("header", gguf.data_offset, gguf.data_offset))
+    report(Progress("header", gguf.header_bytes, gguf.header_bytes))
     hp = hparams_from(gguf)
     n_ctx = context_of(hp, n_ctx)
-    matrices, vectors, sizes, plan = layout_of(hp, gguf, gpu.limits, n_ctx, named.scales)
+    matrices, vectors, sizes, plan = layout_of(hp, gguf, gpu.limits, n_ctx, named.scales, cache_type)
     # Before anything else runs on the GPU, or compiles beside it: that would be measured too.
     tuning = await (tuner or Tuner("off")).tune(gpu, matrices, named, report, cancel)
     if tuning.choice.scales != named.scales:
-        matrices, vectors, sizes, plan = layout_of(hp, gguf, gpu.limits, n_ctx, tuning.choice.scales)
+        matrices, vectors, sizes, plan = layout_of(
+            hp, gguf, gpu.limits, n_ctx, tuning.choice.scales, cache_type
+        )
     model = Model(gpu, gguf, hp, plan)
     model.tuning = tuning
     buffers, repack = model._buffers, None
@@ -147,7 +154,9 @@ def context_of(hp: HParams, n_ctx: int | None) -> int:
     return n_ctx
 
 
-def layout_of(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str = "f16") -> Layout:
+def layout_of(
+    hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str = "f16", cache_type: str = "f32"
+) -> Layout:
     """Matrices, names of vectors, every buffer by group and name in bytes, and the plan that says they fit.
 
     `scales` is how they are kept where that fits the adapter and takes no more memory than `most_memory`;
@@ -155,10 +164,10 @@ def layout_of(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str =
     """
     if scales != "f16":
         with suppress(LimitError):
-            layout = _layout(hp, gguf, limits, n_ctx, scales)
+            layout = _layout(hp, gguf, limits, n_ctx, scales, cache_type)
             if (plan := layout[-1]).total - plan.staging <= most_memory(gguf.size, plan):
                 return layout
-    return _layout(hp, gguf, limits, n_ctx, "f16")
+    return _layout(hp, gguf, limits, n_ctx, "f16", cache_type)
 
 
 def most_memory(file_bytes: int, plan: MemoryPlan) -> float:
@@ -166,7 +175,7 @@ def most_memory(file_bytes: int, plan: MemoryPlan) -> float:
     return MOST_PER_FILE_BYTE * file_bytes + plan.kv_cache + MOST_BESIDES
 
 
-def _layout(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str) -> Layout:
+def _layout(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str, cache_type: str) -> Layout:
     matrices, vectors = matrices_of(hp, gguf, limits, scales)
     n_batch = MAX_BATCH
     while n_batch > TOKEN_TILE and max(activation_sizes(hp, n_ctx, n_batch).values()) > largest_binding(
@@ -179,7 +188,7 @@ def _layout(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str) ->
         weights |= {slab.name: slab.nbytes, slab.scales: slab.scale_bytes}
     sizes = {
         "weights": weights,
-        "kv_cache": cache_sizes(hp, n_ctx),
+        "kv_cache": cache_sizes(hp, n_ctx, cache_type),
         "activations": activation_sizes(hp, n_ctx, n_batch),
         "tables": {angles_name(i): 4 * n_ctx * hp.n_rot for i in range(len(hp.ropes))},
         "staging": {STAGING: min(CHUNK_BYTES, largest_binding(limits), sum(weights.values()))},
@@ -190,8 +199,9 @@ def _layout(hp: HParams, gguf: Gguf, limits: Limits, n_ctx: int, scales: str) ->
         n_ctx=n_ctx,
         n_batch=n_batch,
         slabs=len(slabs),
+        cache_type=cache_type,
         scales=scales,
-        n_scales=count_scales(matrices),
+        scale_bytes=scale_bytes_of(matrices),
     )
     return matrices, vectors, sizes, plan
 
@@ -204,19 +214,19 @@ async def _compile(
     nbytes_of: Mapping[str, int],
     report: Callable[[Progress], None],
 ) -> None:
-    hp, gpu, n_ctx = model.hparams, model._gpu, model.n_ctx
+    hp, gpu, n_ctx, cache_type = model.hparams, model._gpu, model.n_ctx, model.plan.cache_type
     model._prompt, model._decode = programs = [
         Program(
             gpu,
-            fused(hp, matrices, vectors, n_ctx=n_ctx, choice=choice, prompt=prompt),
+            fused(hp, matrices, vectors, n_ctx=n_ctx, choice=choice, prompt=prompt, cache_type=cache_type),
             choice.workgroup_size,
             nbytes_of,
         )
         for prompt in (True, False)
     ]
-    ops = verifying(hp, matrices, vectors, n_ctx=n_ctx, choice=choice)
+    ops = verifying(hp, matrices, vectors, n_ctx=n_ctx, choice=choice, cache_type=cache_type)
     model._verifier = Verifier(gpu, Program(gpu, ops, choice.workgroup_size, nbytes_of), n_ctx)
-    ops = baseline(hp, matrices, vectors, n_ctx=n_ctx)
+    ops = baseline(hp, matrices, vectors, n_ctx=n_ctx, cache_type=cache_type)
     model._baseline = Program(gpu, ops, gpu.limits.workgroup_size(), nbytes_of)
     looking = [op for op in ops if op.variant.kernel != "kv_store"]
     model._activations = Activations(
@@ -252,8 +262,9 @@ async def _upload(
     total, done = sum(piece.nbytes for read in reads for piece in read.chunk.pieces), 0
     report(Progress("weights", 0, total))
     for read in reads:
-        cancel.check("loading the weights")
-        await model._gpu.upload(source, read.chunk)
+        for part, chunk in chunks_of(source, read.chunk):
+            cancel.check("loading the weights")
+            await model._gpu.upload(part, chunk)
         repack(read.staged)
         done += sum(piece.nbytes for piece in read.chunk.pieces)
         report(Progress("weights", done, total))

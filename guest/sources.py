@@ -77,6 +77,9 @@ class FileSource:
             raise SourceError(f"{self.name}: {_reason(e)}") from None
         return data
 
+    async def another(self, name: str) -> "FileSource":
+        return FileSource(name)
+
     def close(self) -> None:
         self._file.close()
 
@@ -121,8 +124,14 @@ class HttpSource:
             raise SourceError(f"{self.name}: already closed")
         return await asyncio.to_thread(self._locked, self._read, at, nbytes)
 
+    async def another(self, name: str) -> "HttpSource":
+        return await HttpSource.open(name, timeout_s=self._timeout_s)
+
     def close(self) -> None:
         self._closed = True
+        self.rest()
+
+    def rest(self) -> None:
         if self._lock.acquire(blocking=False):  # else the reader at work closes it
             try:
                 self._drop()

@@ -87,12 +87,13 @@ def _tensors(hp: HParams, gguf: Gguf) -> Iterator[Demand]:
         else:
             for name, n_rows in heads.items():
                 yield from matrix(b + name, n_rows, hp.n_embd)
+        heads_normed = any(f"{b}attn_{x}_norm.weight" in there for x in "qk")
         for name, n_heads in (("attn_q_norm", hp.n_head), ("attn_k_norm", hp.n_head_kv)):
             if spec.qk_norm == "head":
                 yield f"{b}{name}.weight", (hp.n_embd_head,), ()
             elif spec.qk_norm == "row":
                 yield f"{b}{name}.weight", (n_heads * hp.n_embd_head,), ()
-            elif spec.norm == "layer" and f"{b}{name}.weight" in there:
+            elif spec.norm == "layer" and heads_normed:
                 yield f"{b}{name}.weight", (n_heads, hp.n_embd_head), ()
         if spec.sinks:
             yield b + "attn_sinks.weight", (hp.n_head,), ()
@@ -123,8 +124,8 @@ def _tensors(hp: HParams, gguf: Gguf) -> Iterator[Demand]:
         if spec.post_norm:
             yield from norm(b + "post_ffw_norm", hp.n_embd)
     yield from norm("output_norm", hp.n_embd)
-    if "output.weight" in there:
-        yield from matrix("output", hp.n_vocab, hp.n_embd)
+    if "output.weight" in there:  # no pass adds a bias to logits: a file that has one is refused
+        yield "output.weight", (hp.n_vocab, hp.n_embd), ()
 
 
 def _check(hp: HParams, gguf: Gguf, expected: Mapping[str, tuple[int, ...]]) -> None:

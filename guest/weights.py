@@ -15,7 +15,7 @@ from .device import Buffer, Chunk, Limits, Piece
 from .errors import LimitError
 from .gguf import Gguf
 from .hparams import HParams
-from .quants import SCALE_BYTES, Quant
+from .quants import SCALES, Quant
 from .tensors import Operand, operands_of
 
 TILE_ROWS = 32
@@ -208,13 +208,16 @@ def _matrix(
         tiles = padded(rows) // TILE_ROWS
         scale_bytes = max(4, tiles * tile_scales)
         slabs.append(Slab(name if i == 0 else f"{name}#{i}", start, rows, tiles * tile_bytes, scale_bytes))
-    return Matrix(name, quant, n_in, tuple(sections), tuple(slabs), row0, scales if quant.scales else None)
+    return Matrix(name, quant, n_in, tuple(sections), tuple(slabs), row0, scales if quant.wide else None)
 
 
-def count_scales(matrices: Matrices) -> int:
-    """How many scales there are whose size is a choice."""
-    found = ((matrix, slab) for group in matrices.values() for matrix in group for slab in matrix.slabs)
-    return sum(slab.scale_bytes // SCALE_BYTES[matrix.scales] for matrix, slab in found if matrix.scales)
+def scale_bytes_of(matrices: Matrices) -> dict[str, int]:
+    """Bytes of all scales, if they were kept as f16 and as f32."""
+    found = [(matrix, slab) for group in matrices.values() for matrix in group for slab in matrix.slabs]
+    return {
+        kept: sum(m.quant.scale_bytes(kept, padded(slab.n_rows) * m.n_blocks) for m, slab in found)
+        for kept in SCALES
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,8 +309,8 @@ def reads_of(
 class MemoryPlan:
     """Bytes of GPU memory a loaded model takes, known before the first upload.
 
-    `scales` is how they are kept, "f16" or "f32"; `weights_f16_scales` and `weights_f32_scales` say what the
-    weights take with either.
+    `cache_type` is how keys and values are kept, `scales` how scales are: "f16" or "f32".
+    `weights_f16_scales` and `weights_f32_scales` say what the weights take with either.
     """
 
     weights: int
@@ -322,6 +325,7 @@ class MemoryPlan:
     n_ctx: int
     n_batch: int
     slabs: int
+    cache_type: str
     scales: str
     weights_f16_scales: int
     weights_f32_scales: int
@@ -337,13 +341,14 @@ def plan_memory(
     n_ctx: int,
     n_batch: int,
     slabs: int,
+    cache_type: str,
     scales: str,
-    n_scales: int,
+    scale_bytes: Mapping[str, int],
 ) -> MemoryPlan:
     """Add up the buffers of `sizes` (group -> buffer name -> bytes) and hold them against the limits.
 
-    `sizes` has the groups weights, kv_cache, activations, tables and staging; among the weights are
-    `n_scales` scales, kept as `scales`.
+    `sizes` has the groups weights, kv_cache, activations, tables and staging; among the weights are scales,
+    kept as `scales`; `scale_bytes` says what they take, or would, as f16 and as f32.
 
     Raises: LimitError with needed and available bytes.
     """
@@ -381,9 +386,10 @@ def plan_memory(
         n_ctx=n_ctx,
         n_batch=n_batch,
         slabs=slabs,
+        cache_type=cache_type,
         scales=scales,
         **{
-            f"weights_{kept}_scales": groups["weights"] + n_scales * (n - SCALE_BYTES[scales])
-            for kept, n in SCALE_BYTES.items()
+            f"weights_{kept}_scales": groups["weights"] + n - scale_bytes[scales]
+            for kept, n in scale_bytes.items()
         },
     )

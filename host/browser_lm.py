@@ -75,6 +75,7 @@ class BrowserLm:
         memory_budget: int | None = None,
         on_progress: "OnProgress | None" = None,
         tune: str = "cached",
+        cache_type: str = "f32",
     ) -> "BrowserLm":
         """Open the page and load `model`, a path or a URL.
 
@@ -83,7 +84,7 @@ class BrowserLm:
         path = None if "://" in model else Path(model)
         lm = await cls.start(path, on_progress=on_progress)
         try:
-            await lm.load(lm.model_url or model, n_ctx, memory_budget, on_progress, tune)
+            await lm.load(lm.model_url or model, n_ctx, memory_budget, on_progress, tune, cache_type)
         except BaseException:
             await lm.close()
             raise
@@ -151,6 +152,7 @@ class BrowserLm:
         memory_budget: int | None = None,
         on_progress: "OnProgress | None" = None,
         tune: str = "cached",
+        cache_type: str = "f32",
     ) -> dict[str, Any]:
         """Load the model at a URL that the page can reach; the one before it is closed."""
 
@@ -158,7 +160,13 @@ class BrowserLm:
             if on_progress is not None and event["kind"] == "progress":
                 on_progress(Progress(event["phase"], event["done"], event["total"]))
 
-        args = {"url": url, "n_ctx": n_ctx, "memory_budget": memory_budget, "tune": tune}
+        args = {
+            "url": url,
+            "n_ctx": n_ctx,
+            "memory_budget": memory_budget,
+            "cache_type": cache_type,
+            "tune": tune,
+        }
         self.info = await self.call("load", args, show)
         return self.info
 

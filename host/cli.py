@@ -19,6 +19,7 @@ from pagelm.host.lm import needing
 from pagelm.host.models import is_url
 from pagelm.host.options import (
     budget_option,
+    cache_option,
     ctx_option,
     device_options,
     json_option,
@@ -48,7 +49,8 @@ from pagelm.host.terminal import (
 def cli(ctx: click.Context) -> None:
     """GGUF language models on WebGPU, in the browser page and natively.
 
-    MODEL is a .gguf file, an http(s) URL or a packaged name: smollm2 (the default).
+    MODEL is a .gguf file or an http(s) URL (of a split model any part's), or a packaged name: smollm2 (the
+    default).
     """
     if ctx.invoked_subcommand is None:
         print_text(f"{ctx.get_help()}\n")
@@ -132,7 +134,8 @@ def check(
             if reference is not None:
                 return await references.check_reference(lm, reference, say=say)
             async with checks.oracle_of(located(rest["model"]), rest["ctx"]) as oracle:
-                return await checks.check(lm, oracle, asked, steps=max_tokens, say=say)
+                rule = checks.RULES[rest["cache_type"]]
+                return await checks.check(lm, oracle, asked, steps=max_tokens, rule=rule, say=say)
 
     report = run_async(main())
     if as_json:
@@ -144,15 +147,20 @@ def check(
 @model_argument
 @ctx_option
 @budget_option
+@cache_option
 @click.option("--full", is_flag=True, help="Do not shorten long arrays (with --json).")
 @json_option
-def inspect(model: str, ctx: int | None, memory_budget: int | None, full: bool, as_json: bool) -> None:
+def inspect(
+    model: str, ctx: int | None, memory_budget: int | None, cache_type: str, full: bool, as_json: bool
+) -> None:
     """Show metadata, tensors and memory plan; reads the header alone."""
     from pagelm.host import inspect as inspection
 
     path = located(model)
     report = run_async(
-        inspection.inspect(path, n_ctx=ctx, memory_budget=memory_budget, full=full and as_json)
+        inspection.inspect(
+            path, n_ctx=ctx, memory_budget=memory_budget, cache_type=cache_type, full=full and as_json
+        )
     )
     print_json(report) if as_json else print_text(inspection.as_text(report))
 

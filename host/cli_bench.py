@@ -76,7 +76,9 @@ def bench(
     if modes and rivals:
         raise click.UsageError(f"{modes[0]} measures something else instead: it does not go with {rivals[0]}")
 
-    device = {name: rest.pop(name) for name in ("model", "device", "ctx", "memory_budget", "tune")}
+    device = {
+        name: rest.pop(name) for name in ("model", "device", "ctx", "memory_budget", "cache_type", "tune")
+    }
     if profile:
         _profile(rest.pop("prompt_tokens"), rest.pop("gen"), trace, as_json, quiet, device)
         return
@@ -94,7 +96,8 @@ def bench(
     async def main() -> dict[str, Any]:
         path = located(device["model"], quiet) if specs else ""
         async with opened(quiet=quiet, **device) as lm:
-            return await benchmark.bench(lm, peers=specs, path=path, contexts=lengths, turns=turns, **rest)
+            how = {"contexts": lengths, "cache_type": device["cache_type"], "turns": turns}
+            return await benchmark.bench(lm, peers=specs, path=path, **how, **rest)
 
     report = run_async(main())
     print_json(report) if as_json else print_text(benchmark.as_text(report))

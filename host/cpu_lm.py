@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from pagelm.errors import ContextFull, DeviceError, NumericError, PagelmError, SourceError
-from pagelm.gguf import read_gguf
 from pagelm.host.lm import F32, Emit, OnProgress
 from pagelm.host.models import is_url
 from pagelm.host.oracle import Oracle, ops
@@ -18,6 +17,7 @@ from pagelm.loading import context_of
 from pagelm.metrics import Progress, Stats, Timing
 from pagelm.prompt import prompt_ids
 from pagelm.sources import FileSource, HttpSource
+from pagelm.split import SplitSource, part_names, read_model
 from pagelm.tokenizer import Tokenizer, tokenizer_from
 
 
@@ -126,7 +126,8 @@ class CpuLm:
                 " load with a larger n_ctx or shorten the prompt",
                 n_ctx=n_ctx,
             )
-        if forced is not None and len(forced) >= n - 1 and len(feed) + n - 1 <= n_ctx:
+        known = len(forced or ())
+        if forced and known >= n - 1 and len(feed) + n - 1 <= n_ctx and not self.oracle.cut_matters:
             rows = self.oracle.forward_all(
                 [*feed, *forced[: n - 1]], first=len(feed) - 1
             )  # one pass, same rows
@@ -175,29 +176,34 @@ def chosen(logits: F32, position: int) -> int:
 
 async def open_oracle(path: Path, n_ctx: int | None, exact: bool = False) -> Oracle:
     """The oracle for a file, with the context that loading for a GPU would give it."""
-    source = FileSource(path)
+    source = SplitSource([FileSource(path)])
     try:
-        hp = hparams_from(await read_gguf(source))
+        hp = hparams_from(await read_model(source))
     finally:
         source.close()
     return Oracle(path, exact=exact, n_ctx=context_of(hp, n_ctx))
 
 
 async def local_file(model: str, stack: contextlib.ExitStack, on_progress: OnProgress | None = None) -> Path:
-    """`model` as a file of this machine; a URL is copied to a temporary file that goes with `stack`."""
+    """`model` as a file of this machine; a URL is copied to a temporary file that goes with `stack`.
+
+    Of a split model all parts are copied, and the first is given.
+    """
     if not is_url(model):
         return Path(model)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pagelm-")))
-    path = folder / "model.gguf"
-    source = await HttpSource.open(model)
+    source = SplitSource([await HttpSource.open(model)])
     try:
-        with path.open("wb") as out:
-            while (at := out.tell()) < source.size:
-                out.write(await source.read(at, min(1 << 20, source.size - at)))
-                if on_progress:
-                    on_progress(Progress("weights", out.tell(), source.size))
+        parts = (await read_model(source)).parts
+        names = part_names(f"model-00001-of-{len(parts):05}.gguf") if len(parts) > 1 else ["model.gguf"]
+        for part, name in zip(parts, names, strict=True):
+            with (folder / name).open("wb") as out:
+                while (n := out.tell()) < part.size:
+                    out.write(await source.read(part.at + n, min(1 << 20, part.size - n)))
+                    if on_progress:
+                        on_progress(Progress("weights", part.at + out.tell(), source.size))
     except OSError as e:
         raise SourceError(f"{model}: cannot be kept in {folder}: {e.strerror or e}") from e
     finally:
         source.close()
-    return path
+    return folder / names[0]

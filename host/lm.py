@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pagelm.errors import DeviceError
+from pagelm.errors import DeviceError, PagelmError
 from pagelm.metrics import Progress
 
 if TYPE_CHECKING:
@@ -106,18 +106,25 @@ async def open_lm(
     on_progress: OnProgress | None = None,
     exact: bool = False,
     tune: str = "cached",
+    cache_type: str = "f32",
 ) -> Lm:
     """Load `model` (a URL or a path) on a device. `n_ctx` in tokens, `memory_budget` in bytes of GPU memory.
 
     `exact`, on the device "cpu" alone: compute as llama.cpp's CPU backend does. `tune` is that of
-    `pagelm.load`; the device "cpu" has nothing to choose.
+    `pagelm.load`; the device "cpu" has nothing to choose. `cache_type` is that of `pagelm.load`.
 
-    Raises: DeviceError when the device's Python package is not installed; what loading raises.
+    Raises: DeviceError when the device's Python package is not installed; PagelmError for a cache of f16 on
+    the device "cpu"; what loading raises.
     """
     module, name, package, extra = _DEVICES[device]
     options: dict[str, Any] = {"exact": True} if exact else {}
     if device != "cpu":
-        options["tune"] = tune
+        options |= {"tune": tune, "cache_type": cache_type}
+    elif cache_type != "f32":
+        raise PagelmError(
+            f"cache_type is {cache_type!r}, but the device cpu, the oracle, has f32 (f16 with --exact);"
+            " leave --cache-type out, or choose another device"
+        )
     with needing(package, extra, f"--device {device}"):
         kind = getattr(importlib.import_module(module), name)
         lm: Lm = await kind.open(

@@ -29,10 +29,16 @@ class NativeLm:
         memory_budget: int | None = None,
         on_progress: OnProgress | None = None,
         tune: str = "cached",
+        cache_type: str = "f32",
     ) -> "NativeLm":
         return cls(
             await pagelm.load(
-                model, n_ctx=n_ctx, memory_budget=memory_budget, on_progress=on_progress, tune=tune
+                model,
+                n_ctx=n_ctx,
+                memory_budget=memory_budget,
+                cache_type=cache_type,
+                on_progress=on_progress,
+                tune=tune,
             )
         )
 

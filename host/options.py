@@ -9,6 +9,7 @@ from pagelm.host.lm import DEVICES, Lm, open_lm
 from pagelm.host.models import DEFAULT_MODEL, resolve
 from pagelm.host.progress import byte_bar, load_bar
 from pagelm.host.terminal import BYTES, print_text
+from pagelm.kv_cache import CACHE_BYTES
 from pagelm.tune import MODES
 
 Command = Callable[..., None]
@@ -17,6 +18,13 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 ctx_option = click.option("--ctx", type=click.IntRange(1), help="Context in tokens.")
 budget_option = click.option(
     "--memory-budget", type=BYTES, metavar="BYTES", help="GPU memory it may take, for example 512M."
+)
+cache_option = click.option(
+    "--cache-type",
+    type=click.Choice(tuple(CACHE_BYTES)),
+    default="f32",
+    show_default=True,
+    help="How keys and values are kept; f16 takes half the memory, and the feature shader-f16.",
 )
 tune_option = click.option(
     "--tune",
@@ -40,7 +48,15 @@ def device_options(default: str | None = "browser", tune: bool = True) -> Callab
             show_default=True,
         )
         tuning = (tune_option,) if tune else ()
-        for decorate in (quiet_option, *tuning, budget_option, ctx_option, device, model_argument):
+        for decorate in (
+            quiet_option,
+            *tuning,
+            cache_option,
+            budget_option,
+            ctx_option,
+            device,
+            model_argument,
+        ):
             command = decorate(command)
         return command
 
@@ -54,6 +70,7 @@ async def opened(
     ctx: int | None,
     memory_budget: int | None,
     quiet: bool,
+    cache_type: str = "f32",
     tune: str = "cached",
     exact: bool = False,
 ) -> AsyncIterator[Lm]:
@@ -61,7 +78,14 @@ async def opened(
     path = located(model, quiet)
     with load_bar(quiet) as bar:
         lm = await open_lm(
-            device, path, n_ctx=ctx, memory_budget=memory_budget, on_progress=bar, exact=exact, tune=tune
+            device,
+            path,
+            n_ctx=ctx,
+            memory_budget=memory_budget,
+            on_progress=bar,
+            exact=exact,
+            tune=tune,
+            cache_type=cache_type,
         )
     try:
         yield lm

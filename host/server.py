@@ -1,8 +1,8 @@
 """Serves the page, Pyodide, the wheel and one model from this machine.
 
 Routes: `/` the page, `/page/…` its files, `/pyodide/…` the npm package's files, `/wheel.json` and
-`/wheel/NAME` the wheel, `/model.json` and `/model/NAME` the model with Range. It serves nothing else
-and takes no uploads. Bound to the loopback address unless the caller says otherwise.
+`/wheel/NAME` the wheel, `/model.json` and `/model/NAME` the model with Range, all parts of a split one. It
+serves nothing else and takes no uploads. Bound to the loopback address unless the caller says otherwise.
 """
 
 import os
@@ -25,6 +25,7 @@ from starlette.staticfiles import StaticFiles
 from pagelm.errors import PagelmError, SourceError
 from pagelm.host.assets import package_dir, pyodide_dir
 from pagelm.host.wheel import Wheel, make_wheel, read_wheel
+from pagelm.split import part_names
 
 LOOPBACK = "127.0.0.1"
 START_S = 15  # uvicorn needs about 0.1 s
@@ -92,11 +93,14 @@ class Isolated:
 
 
 def make_app(model: Path | None, wheel: Wheel, pyodide: Path) -> Isolated:
-    """The ASGI application. `model` is the file offered under /model/, if any."""
+    """The ASGI application. `model` is the file offered under /model/, if any; of a split model any part."""
     page = package_dir("pagelm.host") / "page"
     model_json: dict[str, Any] = {"model": None}
+    offered: dict[str, Path] = {}
     if model is not None:
-        size = model.stat().st_size
+        names = part_names(model.name) or [model.name]
+        offered = {name: model.with_name(name) for name in names}
+        size = sum(path.stat().st_size for path in offered.values() if path.is_file())
         model_json = {"model": {"name": model.name, "url": f"model/{quote(model.name)}", "bytes": size}}
 
     async def index(request: Request) -> Response:
@@ -115,10 +119,11 @@ def make_app(model: Path | None, wheel: Wheel, pyodide: Path) -> Isolated:
         return JSONResponse(model_json, headers={"cache-control": "no-store"})
 
     async def model_file(request: Request) -> Response:
-        if model is None or request.path_params["name"] != model.name or not model.is_file():
+        path = offered.get(request.path_params["name"])
+        if path is None or not path.is_file():
             return Response(status_code=404)
         headers = {"cache-control": "no-cache"}
-        return ModelResponse(model, media_type="application/octet-stream", headers=headers)
+        return ModelResponse(path, media_type="application/octet-stream", headers=headers)
 
     routes = [
         Route("/", index),

@@ -1,14 +1,13 @@
 // attention: softmax-weighted values of one stretch of the context, for the query heads that share one kv head.
 //   o = sum_p exp(s_p - m) v_p      m = max_p s_p      l = sum_p exp(s_p - m)      s_p = capped(SCALE * q . k_p)
-//   over positions p of the stretch with n_past + t - WINDOW < p <= n_past + t; attention_combine puts the stretches together; where
-//   there is one only it may be WHOLE, and o is divided by l here
+//   over its positions n_past + t - WINDOW < p <= n_past + t; of a single stretch o / l, else see attention_combine
 // shapes  q (n_tokens, Q_STRIDE)   k_cache, v_cache (N_CTX, N_EMBD_KV)   o (n_tokens, N_SPLIT, Q_STRIDE)
-//         ml (n_tokens, N_SPLIT, N_HEAD) pairs (m, l)   all f32
+//         ml (n_tokens, N_SPLIT, N_HEAD) pairs (m, l)   all f32, the caches as cache/<C>.wgsl
 // grid    x, y: ceil(SHARERS * N_HEAD / G * stretches / WG) workgroups, folded; z: ceil(n_tokens / T)
 // tile    G query heads of one kv head x T tokens per invocation, D vectors of 4 of a head in each of the SHARERS
-// uses    lib/now.wgsl lib/grid.wgsl lib/cap.wgsl share/<S>.wgsl
-// error   relative to sum_p |weight v|: 1.2e-7 * (sqrt(SPLIT) + 4 + 4 r + 2 (m - s)), + what the scores leave;
-//         r: how often a larger score comes later, for then the sums are multiplied by an exp of 3 + 2|x| ulp
+// uses    lib/now.wgsl lib/grid.wgsl lib/cap.wgsl share/<S>.wgsl cache/<C>.wgsl
+// error   relative to sum_p |weight v|: 1.2e-7 * (sqrt(SPLIT) + 4 + 4 r + 2 (m - s)), + what the scores leave; r: how
+//         often a larger score comes later, for then the sums are multiplied by an exp of 3 + 2|x| ulp
 // source  Dao et al. 2022, arXiv:2205.14135
 override N_HEAD: u32;          // query heads
 override N_GROUP: u32 = {G}u;  // query heads of one kv head, a multiple of G
@@ -22,8 +21,8 @@ override SCALE: f32;           // 1 / sqrt(N_EMBD_HEAD) in most
 override WINDOW: u32 = 0u;     // last positions that a token sees; 0: all
 override WG: u32 = 64u;        // power of two
 @group(0) @binding(0) var<storage, read>       q: array<vec4f>;         // (n_tokens, Q_STRIDE / 4)
-@group(0) @binding(1) var<storage, read>       k_cache: array<vec4f>;   // (N_CTX, N_EMBD_KV / 4)
-@group(0) @binding(2) var<storage, read>       v_cache: array<vec4f>;   // (N_CTX, N_EMBD_KV / 4)
+@group(0) @binding(1) var<storage, read>       k_cache: array<Cached4>; // (N_CTX, N_EMBD_KV / 4)
+@group(0) @binding(2) var<storage, read>       v_cache: array<Cached4>; // (N_CTX, N_EMBD_KV / 4)
 @group(0) @binding(3) var<uniform>             now: Now;                // n_past, n_tokens
 @group(0) @binding(4) var<storage, read_write> ml: array<vec2f>;        // (n_tokens, N_SPLIT, N_HEAD)
 @group(0) @binding(5) var<storage, read_write> o: array<vec4f>;         // (n_tokens, N_SPLIT, Q_STRIDE / 4)
@@ -70,8 +69,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
   // condition, for the reason in rows/loop.wgsl; a stretch past the context is walked once, and not stored.
   var p = start;
   if (WINDOW > 0u) {
-    let position = now.n_past + t0;  // of the first token here
-    p = max(p, (max(position + 1u, WINDOW) - WINDOW) & ~3u);
+    p = max(p, (max(now.n_past + t0 + 1u, WINDOW) - WINDOW) & ~3u);  // where the first token's begins
   }
   loop {
     // repeat t in 0..T
@@ -83,7 +81,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
     loop {
       let row = min(p + i, n - 1u) * (N_EMBD_KV / 4u) + head * (N_EMBD_HEAD / 4u);
       // repeat d in 0..D
-      let k{d} = k_cache[row + here{d}];
+      let k{d} = vec4f(k_cache[row + here{d}]);
       // end
       // repeat t in 0..T
       // repeat g in 0..G
@@ -119,7 +117,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
     // end
     // repeat d in 0..D
     // repeat i in 0..4
-    let v{i}_{d} = v_cache[row{i} + here{d}];
+    let v{i}_{d} = vec4f(v_cache[row{i} + here{d}]);
     // end
     // repeat t in 0..T
     // repeat g in 0..G

@@ -2,9 +2,9 @@
 //   s[t,h,p] = SCALE * sum_d q[t,h,d] * k_cache[p, h / N_GROUP, d]       for p <= n_past + t, with CAP
 //   CAP * tanh(s / CAP) of it
 // shapes  q (n_tokens, Q_STRIDE) = (n_tokens, N_HEAD, N_EMBD_HEAD)   k_cache (n_ctx, N_EMBD_KV)
-//         s (n_tokens, N_HEAD, N_CTX)                                                    all f32
+//         s (n_tokens, N_HEAD, N_CTX)                        all f32, the cache as cache/<C>.wgsl
 // grid    x, y: ceil(n_kv / WG) workgroups, folded, n_kv >= n_past + n_tokens; z: n_tokens * N_HEAD
-// uses    lib/state.wgsl lib/grid.wgsl lib/cap.wgsl
+// uses    lib/state.wgsl lib/grid.wgsl lib/cap.wgsl cache/<C>.wgsl
 // error   1.2e-7 * sqrt(N_EMBD_HEAD) * SCALE * sum_d |q k|, + lib/cap.wgsl's
 // source  Vaswani et al. 2017, arXiv:1706.03762; grouped queries: Ainslie et al. 2023, arXiv:2305.13245
 override N_HEAD: u32;          // query heads
@@ -16,7 +16,7 @@ override N_CTX: u32;           // positions in a row of s
 override SCALE: f32;
 override WG: u32 = 64u;        // power of two
 @group(0) @binding(0) var<storage, read>       q: array<vec4f>;         // (n_tokens, Q_STRIDE / 4)
-@group(0) @binding(1) var<storage, read>       k_cache: array<vec4f>;   // (n_ctx, N_EMBD_KV / 4)
+@group(0) @binding(1) var<storage, read>       k_cache: array<Cached4>; // (n_ctx, N_EMBD_KV / 4)
 @group(0) @binding(2) var<storage, read>       state: State;            // n_past, n_tokens
 @group(0) @binding(3) var<storage, read_write> s: array<f32>;           // (n_tokens, N_HEAD, N_CTX)
 
@@ -33,7 +33,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(num_workgroups) count:
   let key = (p * N_EMBD_KV + (head / N_GROUP) * N_EMBD_HEAD) / 4u;
   var sum = 0.0;
   for (var d = 0u; d < N_EMBD_HEAD / 4u; d++) {
-    sum += dot(q[query + d], k_cache[key + d]);
+    sum += dot(q[query + d], vec4f(k_cache[key + d]));
   }
   s[(t * N_HEAD + head) * N_CTX + p] = capped(sum * SCALE);
 }

@@ -1,10 +1,12 @@
 // embed: look up the rows of the tokens of this pass, and prepare the first norm.
-//   x[t] = SCALE * w[token[t]], or with POSITIONS x[t] += w[n_past + t]     h[t] = x[t] * norm     partials[t]: the squares of x[t], summed in parts
+//   x[t] = SCALE * w[token[t]], or with POSITIONS x[t] += w[n_past + t]
+//   h[t] = x[t] * norm     partials[t]: the squares of x[t], summed in parts
 // shapes  q, s: W (N_ROWS, N_EMBD) in tiles   norm (N_EMBD)   x, h (n_tokens, STRIDE)   f32
 //         partials (n_tokens, N_PARTIALS) f32, N_PARTIALS / (STRIDE / 32) for each block of 32
 // grid    x, y: ceil(STRIDE / 32 / WG) workgroups, folded; z: one per token
 // uses    lib/state.wgsl lib/grid.wgsl lib/tiles.wgsl quant/<Q>.wgsl
-// error   x: relative 4 * 2^-23: d * q + m rounds twice, SCALE once; h one more; partials 32 * 2^-23
+// error   x: relative 4 * 2^-23: d * q + m rounds twice, SCALE once, a sum with POSITIONS once; h 2 * 2^-23 more;
+//         partials 44 * 2^-23
 // source  ggml_get_rows
 override N_EMBD: u32;          // row length, elements
 override N_ROWS: u32;          // rows in this slab

@@ -1,11 +1,11 @@
 // heads: queries and keys made ready for attention, and the write into the cache.
-//   of each head of q and k: its norm (with ROW that of its row), if any, then rope, if any; of v the values as they are
+//   of each head of q and k: its norm (with ROW that of its row), if any, then rope, if any; v as it is
 //   norm (x - m) / sqrt(mean (x - m)^2 + EPS) * gain, m = 0 or with MEAN the mean; rope as in rope.wgsl
 // shapes  qkv (n_tokens, STRIDE): q, k and v, each from a multiple of 32 on   angles (n_ctx, N_ROT / 2) (cos, sin)
 //         q_gain, k_gain (N_EMBD_HEAD), or with OWN (heads, N_EMBD_HEAD), read with NORM only
-//         q (n_tokens, Q_STRIDE)   k_cache, v_cache (N_CTX, N_EMBD_KV)   all f32
+//         q (n_tokens, Q_STRIDE)   k_cache, v_cache (N_CTX, N_EMBD_KV)   all f32, the caches as cache/<C>.wgsl
 // grid    z: one workgroup of WG invocations per token and head of q, k and v
-// uses    lib/now.wgsl lib/reduce.wgsl
+// uses    lib/now.wgsl lib/reduce.wgsl cache/<C>.wgsl
 // error   norm.wgsl's and rope.wgsl's
 // source  norm.wgsl, rope.wgsl; ggml_set_rows
 override N_HEAD: u32;          // query heads
@@ -27,8 +27,8 @@ override WG: u32 = 64u;        // power of two
 @group(0) @binding(2) var<storage, read>       q_gain: array<f32>;      // (N_EMBD_HEAD) or (N_HEAD, N_EMBD_HEAD)
 @group(0) @binding(3) var<storage, read>       k_gain: array<f32>;      // (N_EMBD_HEAD) or (N_HEAD_KV, N_EMBD_HEAD)
 @group(0) @binding(4) var<uniform>             now: Now;                // n_past, n_tokens
-@group(0) @binding(5) var<storage, read_write> k_cache: array<f32>;     // (N_CTX, N_HEAD_KV * N_EMBD_HEAD)
-@group(0) @binding(6) var<storage, read_write> v_cache: array<f32>;     // (N_CTX, N_HEAD_KV * N_EMBD_HEAD)
+@group(0) @binding(5) var<storage, read_write> k_cache: array<Cached>;  // (N_CTX, N_HEAD_KV * N_EMBD_HEAD)
+@group(0) @binding(6) var<storage, read_write> v_cache: array<Cached>;  // (N_CTX, N_HEAD_KV * N_EMBD_HEAD)
 @group(0) @binding(7) var<storage, read_write> q: array<f32>;           // (n_tokens, Q_STRIDE)
 
 // Element i of a head after its norm.
@@ -48,7 +48,7 @@ fn put(query: bool, to: u32, i: u32, value: f32) {
   if (query) {
     q[to + i] = value;
   } else {
-    k_cache[to + i] = value;
+    k_cache[to + i] = cached(value);
   }
 }
 
@@ -91,7 +91,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index
   }
   if (value) {
     for (var i = lane; i < N_EMBD_HEAD; i += WG) {
-      v_cache[row + i] = qkv[at + i];
+      v_cache[row + i] = cached(qkv[at + i]);
     }
     return;
   }

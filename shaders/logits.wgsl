@@ -1,11 +1,12 @@
 // logits: the last norm and the output projection of the pass's last T tokens, with maxima for every invocation.
-//   y[t,row] = capped(SCALE * W h[t] / rms(x[t]))      best[t]: (key, index) of the largest of an invocation's rows (lib/best.wgsl)
+//   y[t,row] = capped(SCALE * W h[t] / rms(x[t]))
+//   best[t]: (key, index) of the largest of an invocation's rows (lib/best.wgsl)
 // shapes  q, s: W (N_ROWS, N_EMBD) in tiles   h (n_tokens, X_STRIDE)   partials (n_tokens, N_PARTIALS)
 //         y (T, Y_STRIDE) f32   best (T, N_PARTS) pairs of u32: of fewer tokens than T the first rows
 // grid    x, y: ceil(N_ROWS / (2 P WG)) workgroups, folded
 // tile    P pairs of rows x T tokens per invocation
 // uses    lib/now.wgsl rows/<R>.wgsl lib/rms.wgsl lib/cap.wgsl lib/best.wgsl load/<S>.wgsl quant/<Q>.wgsl
-// error   1.2e-7 * (sqrt(N_EMBD) + 12) * rms scale * sum_i spread_i |h_i|
+// error   1.2e-7 * (sqrt(N_EMBD) + 12) * SCALE * rms scale * sum_i spread_i |h_i|, + lib/cap.wgsl's
 // source  ggml_mul_mat, ggml_argmax
 override N_EMBD: u32;          // row length, elements
 override N_PARTIALS: u32;      // partial sums of squares of a row

@@ -4,8 +4,9 @@
 //         b (N_EMBD), read with BIAS only   all f32
 // grid    z: one workgroup of WG invocations per row
 // uses    lib/state.wgsl lib/reduce.wgsl
-// error   relative to the largest of a row 4e-6 against float64: WG running sums, a tree, inverseSqrt (2 ulp); with
-//         MEAN + 4e-7 * max |x| / deviation
+// error   relative 4e-6 + 3e-8 sqrt(N_EMBD) against float64: WG running sums, a tree, inverseSqrt (2 ulp); the
+//         second is for one running sum at WG = 1. With MEAN + (4e-7 + 3e-8 sqrt(N_EMBD)) * max |x| / deviation,
+//         before the gain; with BIAS + 6e-8
 // source  Zhang & Sennrich 2019, arXiv:1910.07467; Ba et al. 2016, arXiv:1607.06450
 override N_EMBD: u32;          // row length, elements
 override ROWS: u32 = 1u;       // rows of a token

@@ -2,11 +2,11 @@
 //   (q, k, v) = W h / rms(x)      q and k turned by their position's angles: (a, b) -> (a cos - b sin, a sin + b cos)
 // shapes  q, s: W (N_ROWS, N_EMBD) in tiles, rows of q, k and v, each from a multiple of 32 on   h (n_tokens, X_STRIDE)
 //         partials (n_tokens, N_PARTIALS)   angles (n_ctx, N_ROT / 2) (cos, sin)   q_out (n_tokens, Q_STRIDE)
-//         k_cache, v_cache (N_CTX, N_EMBD_KV)   all f32
+//         k_cache, v_cache (N_CTX, N_EMBD_KV) as cache/<C>.wgsl   else f32
 // grid    x, y: ceil(N_ROWS / (2 P WG)) workgroups, folded; z: ceil(n_tokens / T)
 // tile    P pairs of rows x T tokens per invocation
-// uses    lib/now.wgsl rows/<R>.wgsl lib/rms.wgsl load/<S>.wgsl quant/<Q>.wgsl
-// error   1.2e-7 * (sqrt(N_EMBD) + 12) * rms scale * sum_i spread_i |h_i| over both rows of a pair
+// uses    lib/now.wgsl rows/<R>.wgsl lib/rms.wgsl load/<S>.wgsl quant/<Q>.wgsl cache/<C>.wgsl
+// error   1.2e-7 * (sqrt(N_EMBD) + 12) * rms scale * sum_i spread_i |h_i| over both rows of a pair; what is cached: + that of cache/<C>.wgsl
 // source  Su et al. 2021, arXiv:2104.09864; adjacent pairs = ggml's GGML_ROPE_TYPE_NORMAL
 override N_EMBD: u32;          // row length, elements
 override N_PARTIALS: u32;      // partial sums of squares of a row
@@ -23,8 +23,8 @@ override WG: u32 = 64u;        // power of two
 @group(0) @binding(4) var<storage, read>       angles: array<vec2f>;    // (n_ctx, N_ROT / 2)
 @group(0) @binding(5) var<uniform>             now: Now;                // n_past, n_tokens
 @group(0) @binding(6) var<storage, read_write> q_out: array<f32>;       // (n_tokens, Q_STRIDE)
-@group(0) @binding(7) var<storage, read_write> k_cache: array<f32>;     // (N_CTX, N_EMBD_KV)
-@group(0) @binding(8) var<storage, read_write> v_cache: array<f32>;     // (N_CTX, N_EMBD_KV)
+@group(0) @binding(7) var<storage, read_write> k_cache: array<Cached>;  // (N_CTX, N_EMBD_KV)
+@group(0) @binding(8) var<storage, read_write> v_cache: array<Cached>;  // (N_CTX, N_EMBD_KV)
 
 fn store(t: u32, row: u32, v: vec2f) {
   let position = now.n_past + t;
@@ -35,8 +35,8 @@ fn store(t: u32, row: u32, v: vec2f) {
   }
   if (row >= v0) {
     if (row - v0 < N_EMBD_KV) {
-      v_cache[position * N_EMBD_KV + row - v0] = v.x;
-      v_cache[position * N_EMBD_KV + row - v0 + 1u] = v.y;
+      v_cache[position * N_EMBD_KV + row - v0] = cached(v.x);
+      v_cache[position * N_EMBD_KV + row - v0 + 1u] = cached(v.y);
     }
     return;
   }
@@ -50,8 +50,8 @@ fn store(t: u32, row: u32, v: vec2f) {
     q_out[t * Q_STRIDE + i] = turned.x;
     q_out[t * Q_STRIDE + i + 1u] = turned.y;
   } else if (row >= k0 && i < N_EMBD_KV) {
-    k_cache[position * N_EMBD_KV + i] = turned.x;
-    k_cache[position * N_EMBD_KV + i + 1u] = turned.y;
+    k_cache[position * N_EMBD_KV + i] = cached(turned.x);
+    k_cache[position * N_EMBD_KV + i + 1u] = cached(turned.y);
   }
 }
 

@@ -86,10 +86,25 @@ def hparams_cases() -> Iterator[Case]:
     yield wrong("eps-array", eps, ARR, array(F32, [1e-5]), "llama.cpp #26690")
     yield arch("rope-dimension-partial", a + "rope.dimension_count", U32, 2)
     yield arch("rope-dimension-0", a + "rope.dimension_count", U32, 0)
-    for kind in ("linear", "yarn", "longrope"):
-        yield arch(f"rope-scaling-{kind}", a + "rope.scaling.type", STR, kind)
-    yield arch("rope-scaling-factor-8", a + "rope.scaling.factor", F32, 8.0)
-    yield arch("rope-scaling-factor-nan", a + "rope.scaling.factor", F32, NAN)
+    yield arch("rope-scaling-unknown", a + "rope.scaling.type", STR, "dynamic")
+    f = llama().set(a + "rope.scaling.type", STR, "yarn").set(a + "rope.scaling.factor", F32, 0.5)
+    yield refused("hparams", "ArchError", "rope-scaling-yarn-shortens", "own", a + "rope.scaling.factor", f)
+    for label, x in {"negative": -8.0, "nan": NAN, "inf": INF, "1e7": 1e7}.items():
+        yield arch(f"rope-scaling-factor-{label}", a + "rope.scaling.factor", F32, x)
+    yield wrong("rope-scaling-factor-string", a + "rope.scaling.factor", STR, "8")
+    yield arch("rope-scaling-attn-factor-0", a + "rope.scaling.attn_factor", F32, 0.0)
+    yield arch("rope-scaling-ext-factor", a + "rope.scaling.yarn_ext_factor", F32, 0.5)
+    yield arch("rope-scaling-context-0", a + "rope.scaling.original_context_length", U32, 0)
+    yield wrong("window-2e32", a + "attention.sliding_window", U64, 2**32)
+    yield wrong("window-string", a + "attention.sliding_window", STR, "16")
+    f = llama().set(a + "attention.sliding_window", U32, 4)
+    f.set(a + "attention.sliding_window_pattern", ARR, array(BOOL, [1, 0]))
+    named = a + "attention.sliding_window_pattern"
+    yield refused("hparams", "ArchError", "window-pattern-length", "own", named, f)
+    f = llama().set(a + "attention.sliding_window", U32, 4)
+    f.set(named, ARR, array(STR, ["yes"]))
+    yield refused("hparams", "GgufError", "window-pattern-strings", "own", f"metadata {named}", f)
+    yield arch("attention-scale", a + "attention.scale", F32, 0.5)
     yield wrong("rope-scaling-type-number", a + "rope.scaling.type", U32, 0)
     yield arch("experts", a + "expert_count", U32, 8)
     yield arch("softcap", a + "final_logit_softcapping", F32, 30.0)
@@ -127,14 +142,27 @@ def tensors_cases() -> Iterator[Case]:
     yield bad("norm-2d", norm, llama_tensor(norm, dims=(8, 1)))
     f = llama().set("llama.block_count", U32, 2)
     yield bad("layer-missing", "blk.1.attn_norm.weight", f, "CVE-2025-0312")
-    for name in ("rope_freqs.weight", "blk.0.attn_q.bias", "blk.1.attn_q.weight", "output.scale"):
+    for name in ("blk.0.attn_norm.bias", "blk.0.attn_q_norm.weight", "blk.1.attn_q.weight", "output.scale"):
         f = llama()
         f.tensors.append(Tensor(name, (4,)))
         yield bad(f"unexpected-{name}", name, f)
+    for name in ("rope_freqs.weight", "blk.0.attn_q.bias"):  # one element too many
+        f = llama()
+        f.tensors.append(Tensor(name, (3 if name.startswith("rope") else 9,)))
+        yield bad(f"length-of-{name}", name, f)
+    f = llama()
+    f.tensors += [Tensor("output.weight", (N_EMBD, N_VOCAB)), Tensor("output.bias", (N_VOCAB,))]
+    yield bad("unexpected-output.bias", "output.bias", f)
+    f = llama()
+    f.tensors.append(Tensor("rope_factors_long.weight", (2,)))
+    yield bad("rope-factors-short-missing", "rope_factors_short.weight", f)
+    f = llama()
+    f.tensors.append(Tensor("blk.0.attn_qkv.weight", (N_EMBD, 16)))
+    yield bad("fused-and-separate", "blk.0.attn_q.weight", f)
     f = llama()
     f.tensors.append(Tensor("output.weight", (N_EMBD, N_VOCAB - 1)))
     yield bad("output-shape", "output.weight", f)
-    for label, kind, nbytes in (("i32", 26, 256), ("bf16", 30, 128)):
+    for label, kind, nbytes in (("i32", 26, 256), ("i16", 25, 128)):
         f = llama_tensor(q, kind=kind, nbytes=nbytes)
         yield bad(f"needed-type-{label}", q, f)
 

@@ -8,8 +8,9 @@ from pagelm import cursor
 from pagelm.device import Source
 from pagelm.errors import PagelmError
 from pagelm.gguf import Gguf, read_gguf
-from pagelm.hparams import expected_tensors, hparams_from
+from pagelm.hparams import hparams_from
 from pagelm.sources import MemorySource
+from pagelm.tensors import operands_of
 from pagelm.tokenizer import tokenizer_from
 
 TEXT = "Hello <|im_end|> world"
@@ -43,7 +44,7 @@ def explore(data: bytes) -> Gguf | None:
         return None
     check(gguf, data)
     with contextlib.suppress(PagelmError):
-        expected_tensors(hparams_from(gguf), gguf)
+        operands_of(hparams_from(gguf), gguf)
     with contextlib.suppress(PagelmError):
         tokenizer = tokenizer_from(gguf.metadata)
         ids = tokenizer.encode(TEXT)

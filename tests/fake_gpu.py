@@ -30,6 +30,7 @@ class FakeGpu:
         self.subgroups = False
         self.subgroup_size = 0
         self.timestamps = True
+        self.shader_f16 = False
         self.clock_ns = 1000
         self.memory_used = 0
         self.buffers_created = 0

@@ -28,21 +28,26 @@ def metadata(path: Path) -> dict[str, Any]:
     return {key: field.contents() for key, field in fields.items() if key.startswith("tokenizer.")}
 
 
-def compare(path: Path) -> tuple[int, int]:
-    """(texts compared, texts that differ) for one vocabulary; differences are printed."""
-    tokenizer = tokenizer_from(metadata(path))
+def read_vectors(path: Path) -> list[tuple[str, list[int]]]:
+    """The texts that belong to a vocabulary, and llama.cpp's ids of each."""
     texts = Path(f"{path}.inp").read_text(encoding="utf-8").split("\n__ggml_vocab_test__\n")
     lines = Path(f"{path}.out").read_text(encoding="utf-8").split("\n")
     if len(lines) == len(texts) + 1 and not lines[-1]:
         del lines[-1]  # some of these files end with a newline
+    return [(text, [int(word) for word in line.split()]) for text, line in zip(texts, lines, strict=True)]
+
+
+def compare(path: Path) -> tuple[int, int]:
+    """(texts compared, texts that differ) for one vocabulary; differences are printed."""
+    tokenizer = tokenizer_from(metadata(path))
+    vectors = read_vectors(path)
     wrong = 0
-    for text, line in zip(texts, lines, strict=True):
-        want = [int(word) for word in line.split()]
+    for text, want in vectors:
         got = tokenizer.encode(text, parse_special=False)
         if got != want or tokenizer.decode(got) != text:
             wrong += 1
             print(f"{path.name}: {text!r}: {got}, expected {want}, decoded {tokenizer.decode(got)!r}")
-    return len(texts), wrong
+    return len(vectors), wrong
 
 
 def main(folder: Path) -> int:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import raw_gguf
 from pre_vocab import lengths, metadata, texts
@@ -25,10 +26,10 @@ const { getLlama, LlamaLogLevel } = await import(`${folder}/dist/index.js`);
 const quiet = { progressLogs: false, logLevel: LlamaLogLevel.disabled };
 const llama = await getLlama({ gpu: false, build: "never", skipDownload: true, ...quiet });
 const ids = [];
-for (const [modelPath, texts] of JSON.parse(readFileSync(job))) {
+for (const [modelPath, texts, special] of JSON.parse(readFileSync(job))) {
   try {
     const model = await llama.loadModel({ modelPath, vocabOnly: true, gpuLayers: 0 });
-    ids.push(texts.map((text) => Array.from(model.tokenize(text))));
+    ids.push(texts.map((text) => Array.from(model.tokenize(text, special))));
     await model.dispose();
   } catch (error) {
     ids.push(null);
@@ -39,23 +40,40 @@ process.exit(0);
 """
 
 
-def vocabulary(values: dict[str, object]) -> bytes:
+def vocabulary(values: dict[str, Any]) -> bytes:
     """A GGUF file that holds nothing but a vocabulary."""
     file = raw_gguf.File()
     file.set("general.architecture", raw_gguf.STR, "llama")
     for key, value in values.items():
         if isinstance(value, str):
             file.set(key, raw_gguf.STR, value)
+        elif isinstance(value, bool):
+            file.set(key, raw_gguf.BOOL, value)
         elif isinstance(value, int):
             file.set(key, raw_gguf.U32, value)
         else:
-            kind = raw_gguf.STR if isinstance(value[0], str) else raw_gguf.I32
+            kinds = {str: raw_gguf.STR, int: raw_gguf.I32, float: raw_gguf.F32}
+            kind = kinds[type(value[0])]
             file.set(key, raw_gguf.ARR, raw_gguf.array(kind, value))
     for key in ("context_length", "embedding_length", "block_count", "feed_forward_length"):
         file.set(f"llama.{key}", raw_gguf.U32, 32)
     file.set("llama.attention.head_count", raw_gguf.U32, 1)
     file.set("llama.attention.layer_norm_rms_epsilon", raw_gguf.F32, 1e-5)
     return file.data()
+
+
+def ask_llama_cpp(package: str, jobs: list[tuple[str, list[str], bool]]) -> dict[str, Any]:
+    """`ids` for each job, or None where the file is not read; `release` of llama.cpp.
+
+    A job is a GGUF file, texts, and whether special tokens are looked for in them.
+    """
+    with tempfile.TemporaryDirectory() as tmp:
+        job, script = Path(tmp) / "job.json", Path(tmp) / "job.mjs"
+        job.write_text(json.dumps(jobs))
+        script.write_text(SCRIPT)
+        subprocess.run(["node", script, package, job], check=True)
+        answer: dict[str, Any] = json.loads(job.read_text())
+    return answer
 
 
 def main(package: str) -> None:
@@ -65,12 +83,8 @@ def main(package: str) -> None:
         for name, pre in PRES.items():
             path = folder / f"{name}.gguf"
             path.write_bytes(vocabulary(metadata(pre, name)))
-            jobs.append((str(path), texts()))
-        job, script = folder / "job.json", folder / "job.mjs"
-        job.write_text(json.dumps(jobs))
-        script.write_text(SCRIPT)
-        subprocess.run(["node", script, package, job], check=True)
-        answer = json.loads(job.read_text())
+            jobs.append((str(path), texts(), False))
+        answer = ask_llama_cpp(package, jobs)
     rows: dict[str, list[str]] = {}
     for (name, pre), ids in zip(PRES.items(), answer["ids"], strict=True):
         if ids is None:

@@ -14,9 +14,9 @@ import datetime
 import json
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from archs import MODELS, TinyModel, write
@@ -24,6 +24,8 @@ from archs.models import sized
 
 import pagelm
 from pagelm.arch import supported
+from pagelm.errors import PagelmError
+from pagelm.host.browser_lm import BrowserLm
 from pagelm.host.capabilities import PROOFS
 from pagelm.host.oracle import Oracle
 from pagelm.quants import QUANTS, SUPPORTED
@@ -47,51 +49,50 @@ def model_of(arch: str, kind: str) -> TinyModel:
     return model.of_types({"": kind})
 
 
-@asynccontextmanager
-async def opened(device: str, path: Path) -> AsyncIterator[object]:
-    if device == "native":
-        lm = await pagelm.load(path, n_ctx=N_CTX, tune="off")
-        try:
-            yield lm
-        finally:
-            await lm.close()
-        return
-    from pagelm.host.browser_lm import BrowserLm
+class Native:
+    """Loads models natively."""
 
-    page = await BrowserLm.start(path)
-    try:
-        await page.load(page.model_url, n_ctx=N_CTX, tune="off")
-        yield page
-    finally:
-        await page.close()
+    async def load(self, path: Path) -> Any:
+        return await pagelm.load(path, n_ctx=N_CTX, tune="off")
+
+    async def close(self) -> None:
+        pass
 
 
-async def difference(device: str, path: Path) -> tuple[float, str]:
+class Browser:
+    """Loads models one after another in one page of headless Chromium."""
+
+    def __init__(self, page: BrowserLm) -> None:
+        self._page = page
+        self._n = 0
+
+    async def load(self, path: Path) -> Any:
+        self._n += 1
+        await self._page.load(f"{self._page.model_url}?{self._n}", n_ctx=N_CTX, tune="off")
+        return self._page
+
+    async def close(self) -> None:
+        await self._page.close()
+
+
+async def difference(device: Native | Browser, path: Path) -> tuple[float, str]:
     """The largest difference in units of the largest logit, and the adapter. Raises: AssertionError."""
     oracle = Oracle(path, n_ctx=N_CTX)
     ids = np.random.default_rng(5).integers(0, oracle.n_vocab, N_PROMPT).tolist()
-    worst = 0.0
-    async with opened(device, path) as lm:
-        adapter = lm.adapter if isinstance(lm.adapter, dict) else vars_of(lm.adapter)
-        want, feed = oracle.forward(ids), ids
-        async for token, got in lm.trace(feed, N_GENERATED):
+    worst, want = 0.0, oracle.forward(ids)
+    lm = await device.load(path)
+    try:
+        adapter = lm.adapter if isinstance(lm.adapter, dict) else asdict(lm.adapter)
+        async for token, got in lm.trace(ids, N_GENERATED):
             worst = max(worst, float(np.abs(np.asarray(got) - want).max() / np.abs(want).max()))
             assert worst <= LIMIT, f"off by {worst:.1e} of the largest logit; allowed {LIMIT:g}"
             assert token == int(want.argmax()), f"chose {token}, the oracle {int(want.argmax())}"
             want = oracle.forward([token])
+    finally:
+        if isinstance(device, Native):
+            await lm.close()
     name = adapter.get("device") or adapter.get("architecture") or adapter.get("description") or ""
     return worst, f"{name} ({adapter.get('backend') or 'webgpu'})"
-
-
-def vars_of(adapter: object) -> dict[str, str]:
-    return {
-        name: getattr(adapter, name)
-        for name in ("vendor", "architecture", "device", "description", "backend")
-    }
-
-
-def pairs(archs: list[str], kinds: list[str]) -> Iterator[tuple[str, str]]:
-    return ((arch, kind) for arch in archs for kind in kinds)
 
 
 def main() -> int:
@@ -101,26 +102,37 @@ def main() -> int:
     parser.add_argument("--type", choices=SUPPORTED, action="append")
     args = parser.parse_args()
     proofs = json.loads(PROOFS.read_text()) if PROOFS.exists() else {}
+    wanted = [(arch, kind) for arch in args.arch or supported() for kind in args.type or SUPPORTED]
+    failed = sum(
+        asyncio.run(prove(device, wanted, proofs)) for device in args.device or ("native", "browser")
+    )
+    return min(failed, 1)
+
+
+async def prove(name: str, wanted: list[tuple[str, str]], proofs: dict[str, Any]) -> int:
+    """Run all pairs on one device and write down what comes out; how many failed."""
     failed = 0
     with tempfile.TemporaryDirectory() as tmp:
-        for device in args.device or ("native", "browser"):
-            for arch, kind in pairs(args.arch or list(supported()), args.type or list(SUPPORTED)):
-                path = write(model_of(arch, kind), Path(tmp) / f"{arch}-{kind}.gguf")
-                pair = proofs.setdefault(device, {"pairs": {}})["pairs"].setdefault(arch, {})
+        path = write(MODELS["llama"], Path(tmp) / "model.gguf")
+        device = Native() if name == "native" else Browser(await BrowserLm.start(path))
+        try:
+            for arch, kind in wanted:
+                write(model_of(arch, kind), path)
+                pair = proofs.setdefault(name, {"pairs": {}})["pairs"].setdefault(arch, {})
                 try:
-                    worst, adapter = asyncio.run(difference(device, path))
-                except Exception as e:
+                    worst, adapter = await difference(device, path)
+                except (AssertionError, PagelmError) as e:
                     pair.pop(kind, None)
                     failed += 1
-                    print(f"{device} {arch} {kind}: FAILED: {type(e).__name__}: {e}", flush=True)
+                    print(f"{name} {arch} {kind}: FAILED: {type(e).__name__}: {e}", flush=True)
                 else:
                     pair[kind] = float(f"{worst:.1e}")
-                    proofs[device] |= {"adapter": adapter, "date": datetime.date.today().isoformat()}
-                    print(f"{device} {arch} {kind}: {worst:.1e}", flush=True)
-                finally:
-                    path.unlink()
+                    proofs[name] |= {"adapter": adapter, "date": datetime.date.today().isoformat()}
+                    print(f"{name} {arch} {kind}: {worst:.1e}", flush=True)
                 PROOFS.write_text(json.dumps(proofs, indent=1, sort_keys=True) + "\n")
-    return min(failed, 1)
+        finally:
+            await device.close()
+    return failed
 
 
 if __name__ == "__main__":

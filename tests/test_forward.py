@@ -9,10 +9,10 @@ from pagelm.adapt import NARROW, Choice
 from pagelm.device import Limits
 from pagelm.forward import baseline, fused, verifying
 from pagelm.gguf import read_gguf
-from pagelm.hparams import hparams_from
+from pagelm.hparams import HParams, hparams_from
 from pagelm.kernels import SHARES, variants
 from pagelm.sources import MemorySource
-from pagelm.weights import matrices_of
+from pagelm.weights import Matrices, matrices_of
 
 
 @pytest.mark.parametrize(
@@ -31,31 +31,31 @@ def test_every_variant_of_a_model_shaped_as_the_default_one_is_listed(share, cho
     data = tiny_model(quant="Q4_1", n_vocab=4096, n_embd=576, n_head=9, n_head_kv=3, n_ff=1536, n_layer=1)
     gguf = asyncio.run(read_gguf(MemorySource(data)))
     hp = hparams_from(gguf)
-    matrices, _ = matrices_of(hp, gguf, Limits.default(), choice.scales)
-    ops = baseline(hp, matrices, n_ctx=64)
+    matrices, vectors = matrices_of(hp, gguf, Limits.default(), choice.scales)
+    made = hp, matrices, {v.buffer for v in vectors}
+    ops = baseline(*made, n_ctx=64)
     for prompt in (True, False):
-        ops += fused(hp, matrices, n_ctx=64, choice=choice, prompt=prompt)
-    ops += verifying(hp, matrices, n_ctx=64, choice=choice)
+        ops += fused(*made, n_ctx=64, choice=choice, prompt=prompt)
+    ops += verifying(*made, n_ctx=64, choice=choice)
     assert {op.variant for op in ops} <= set(variants())
 
 
-def test_a_layer_takes_six_dispatches():
-    data = tiny_model(n_layer=3)
+def made_of(data: bytes) -> tuple[HParams, Matrices, set[str]]:
     gguf = asyncio.run(read_gguf(MemorySource(data)))
     hp = hparams_from(gguf)
-    matrices, _ = matrices_of(hp, gguf, Limits.default())
-    ops = fused(hp, matrices, n_ctx=128, choice=Choice("quad", "loop", 8), prompt=False)
+    matrices, vectors = matrices_of(hp, gguf, Limits.default())
+    return hp, matrices, {v.buffer for v in vectors}
+
+
+def test_a_layer_takes_six_dispatches():
+    ops = fused(*made_of(tiny_model(n_layer=3)), n_ctx=128, choice=Choice("quad", "loop", 8), prompt=False)
     assert len(ops) == 3 * 6 + 3  # embed, output, argmax
 
 
 @pytest.mark.parametrize(("n_ctx", "dispatches"), [(128, 5), (129, 6)])
 def test_a_layer_takes_five_dispatches_where_one_stretch_has_the_whole_context(n_ctx, dispatches):
-    data = tiny_model(n_layer=1)
-    gguf = asyncio.run(read_gguf(MemorySource(data)))
-    hp = hparams_from(gguf)
-    matrices, _ = matrices_of(hp, gguf, Limits.default())
     choice = Choice("quad", "registers", 8, stretch=128)
-    ops = fused(hp, matrices, n_ctx=n_ctx, choice=choice, prompt=False)
+    ops = fused(*made_of(tiny_model(n_layer=1)), n_ctx=n_ctx, choice=choice, prompt=False)
     assert len(ops) == dispatches + 3
     (attention,) = (op for op in ops if op.variant.kernel == "attention")
     assert (attention.buffers[-1] == "att") == (dispatches == 5)

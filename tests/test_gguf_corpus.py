@@ -12,8 +12,9 @@ from make_corpus import CORPUS
 from pagelm import errors
 from pagelm.errors import GgufError, PagelmError
 from pagelm.gguf import Gguf, read_gguf
-from pagelm.hparams import expected_tensors, hparams_from
+from pagelm.hparams import hparams_from
 from pagelm.sources import MemorySource
+from pagelm.tensors import operands_of
 from pagelm.tokenizer import tokenizer_from
 
 MANIFEST = json.loads((CORPUS / "manifest.json").read_text("utf-8"))
@@ -29,7 +30,7 @@ def run_until(stage: str, data: bytes) -> None:
     hparams = hparams_from(gguf)
     if stage == "hparams":
         return
-    expected_tensors(hparams, gguf)
+    operands_of(hparams, gguf)
     if stage == "tokenizer":
         tokenizer_from(gguf.metadata)
 

@@ -18,7 +18,7 @@ HOST = ROOT / "host"
 # guest module or package -> the guest modules it may import; `errors` and its own package are free for all.
 EDGES: dict[str, set[str]] = {
     "": {"cancel", "device", "device.default", "engine", "generation", "kernels", "loading", "metrics"}
-    | {"prompt", "tune"},
+    | {"kv_cache", "prompt", "split", "tune"},
     "loading": {
         "activations",
         "adapt",
@@ -32,7 +32,7 @@ EDGES: dict[str, set[str]] = {
         "metrics",
         "program",
     }
-    | {"repack", "rope", "tokenizer", "tune", "verify", "weights"},
+    | {"repack", "rope", "split", "tokenizer", "tune", "verify", "weights"},
     "engine": {
         "activations",
         "cancel",
@@ -72,10 +72,13 @@ EDGES: dict[str, set[str]] = {
     "tune": {"adapt", "cancel", "device", "forward", "kernels", "metrics", "weights"},
     "adapt": {"device", "kernels"},
     "repack": {"device", "kernels", "weights"},
-    "weights": {"device", "gguf", "hparams", "quants"},
-    "kv_cache": {"hparams"},
+    "weights": {"device", "gguf", "hparams", "quants", "tensors"},
+    "tensors": {"gguf", "hparams", "quants"},
+    "rope": {"hparams"},
+    "kv_cache": {"device", "hparams"},
     "kernels": {"device", "quants"},
-    "hparams": {"arch", "gguf", "quants", "string_array"},
+    "hparams": {"arch", "gguf", "string_array"},
+    "split": {"cancel", "device", "gguf", "sources"},
     "gguf": {"cursor", "device", "quants", "string_array"},
     "cursor": {"device", "string_array"},
     "device.default": {"device", "device.browser", "device.browser_sources", "device.native", "sources"}
@@ -93,19 +96,18 @@ EDGES: dict[str, set[str]] = {
     "guess": set(),
     "metrics": set(),
     "quants": set(),
-    "rope": set(),
     "sources": set(),
     "string_array": set(),
     "tokenizer": set(),
 }
 # Edges for types alone (`if TYPE_CHECKING:`), which do not exist when the program runs.
 TYPE_EDGES = {("generation", "engine"), ("profile", "engine")}
-PACKAGES = ("arch", "tokenizer")  # one line in EDGES stands for all of their modules
+PACKAGES = ("arch", "forward", "tokenizer")  # one line in EDGES stands for all of their modules
 THIRD_PARTY = {"device.browser": {"js", "pyodide"}, "device.browser_sources": {"js", "pyodide"}} | {
     "device.browser_store": {"pyodide"},
     "device.native": {"wgpu"},
 }
-ORACLE_MAY = {"arch", "device", "errors", "gguf", "hparams", "quants", "sources", "tensors"}
+ORACLE_MAY = {"arch", "device", "errors", "gguf", "hparams", "quants", "sources", "split", "tensors"}
 
 
 def modules(folder: Path) -> list[Path]:

@@ -7,8 +7,8 @@ from pagelm.device import Limits
 from pagelm.errors import ShaderError
 from pagelm.kernels import Variant, _expand, compose, shaders, variants
 
-RMS_NORM = Variant("rms_norm")
-NORM = {"N_EMBD": 8, "STRIDE": 32, "EPS": 1e-5}
+NORM = Variant("norm")
+SIZES = {"N_EMBD": 8, "STRIDE": 32, "EPS": 1e-5}
 TILE = (("P", 4), ("T", 1))
 
 
@@ -37,21 +37,22 @@ def test_repeat_without_a_tile_names_it():
 
 
 def test_lines_remember_their_file():
-    kernel = compose(RMS_NORM, NORM)
+    kernel = compose(NORM, SIZES)
     lines = kernel.source.splitlines()
     at = next(i for i, line in enumerate(lines, 1) if line.startswith("override EPS"))
     file, number = kernel.origin(at).split(":")
-    assert file == "shaders/rms_norm.wgsl"
+    assert file == "shaders/norm.wgsl"
     assert int(number) > 5
     at = next(i for i, line in enumerate(lines, 1) if line.startswith("fn reduce_sum"))
     assert kernel.origin(at).startswith("shaders/lib/reduce.wgsl:")
 
 
 def test_bindings_come_in_order_with_their_access():
-    bindings = compose(RMS_NORM, NORM).bindings
+    bindings = compose(NORM, SIZES).bindings
     assert [(b.name, b.access) for b in bindings] == [
         ("x", "read"),
         ("w", "read"),
+        ("b", "read"),
         ("state", "read"),
         ("y", "read_write"),
     ]
@@ -59,13 +60,15 @@ def test_bindings_come_in_order_with_their_access():
 
 def test_overrides_must_be_complete_and_known():
     with pytest.raises(ShaderError, match="no value for override EPS, STRIDE"):
-        compose(RMS_NORM, {"N_EMBD": 8})
-    with pytest.raises(ShaderError, match="has no override WIDTH; it has EPS, N_EMBD, STRIDE, WG"):
-        compose(RMS_NORM, {**NORM, "WIDTH": 1})
+        compose(NORM, {"N_EMBD": 8})
+    with pytest.raises(
+        ShaderError, match="no override WIDTH; it has BIAS, EPS, MEAN, N_EMBD, OWN, ROWS, STRIDE, WG"
+    ):
+        compose(NORM, {**SIZES, "WIDTH": 1})
 
 
 def test_unknown_kernels_and_missing_types_are_named():
-    with pytest.raises(ShaderError, match="shaders/nope.wgsl does not exist; kernels: accept, add, argmax"):
+    with pytest.raises(ShaderError, match="shaders/nope.wgsl does not exist; kernels: accept, activate, add"):
         compose(Variant("nope"), {})
     with pytest.raises(ShaderError, match="shaders/embed.wgsl needs a tensor type; allowed: F32, F16"):
         compose(Variant("embed"), {})
@@ -86,7 +89,7 @@ def test_unknown_kernels_and_missing_types_are_named():
 def test_a_variant_s_name_tells_it_from_all_others():
     whole = Variant("matmul", "Q4_1", "alone", "registers", TILE, "f16")
     assert whole.name == "matmul.q4_1.f16.alone.registers.p4t1"
-    assert RMS_NORM.name == "rms_norm"
+    assert NORM.name == "norm"
     assert len({v.name for v in variants()}) == len(list(variants())) == len(shaders(64))
 
 

@@ -17,6 +17,7 @@ from pagelm.device import CHUNK_BYTES, Limits
 from pagelm.errors import (
     ArchError,
     Cancelled,
+    DeviceError,
     LimitError,
     PagelmError,
 )
@@ -60,6 +61,39 @@ def test_memory_budget_is_enforced_before_the_first_buffer():
     assert (error.value.needed, error.value.available) == (plan.total, plan.total - 1)
     assert gpu.buffers_created == 0
     assert load(FakeGpu(Limits(memory_budget=plan.total))).plan.total == plan.total
+
+
+def test_an_f16_cache_takes_half_the_memory_and_no_other_buffer_changes():
+    wide, gpu = load(FakeGpu()).plan, FakeGpu()
+    gpu.shader_f16 = True
+    model = load(gpu, cache_type="f16")
+    assert (wide.cache_type, model.plan.cache_type) == ("f32", "f16")
+    assert model.plan.kv_cache == wide.kv_cache // 2 > 0
+    assert model.plan.total == wide.total - wide.kv_cache // 2
+    assert gpu.memory_used == model.plan.total - model.plan.staging
+    asks = [kernel for kernel in gpu.kernels if "enable f16;" in kernel.source]
+    assert {kernel.name.partition(".")[0] for kernel in asks} == {"qkv", "attention"}  # no peeking, no more
+    (nbytes,) = {buffer.size for buffer in gpu.buffers if "_cache." in buffer.label}
+    for kernel in asks:  # arrays as long as the buffers, so that compilers check bounds against constants
+        lengths = re.findall(r"[kv]_cache: array<Cached(4?), (\d+)>;", kernel.source)
+        assert [int(n) * (8 if four else 2) for four, n in lengths] == [nbytes, nbytes]
+
+
+def test_without_f16_in_shaders_an_f16_cache_is_refused_before_anything_is_read():
+    gpu = FakeGpu()
+    with pytest.raises(
+        DeviceError, match=r"the adapter fake \(none\) has no f16 .*shader-f16\); allowed here: f32"
+    ):
+        load(gpu, b"not even a header", cache_type="f16")
+    assert gpu.buffers_created == 0 and gpu.kernels == []
+
+
+@pytest.mark.parametrize("cache_type", ["q8_0", None, 16, ""])
+def test_cache_types_that_there_are_not_are_named(cache_type):
+    with pytest.raises(PagelmError, match=f"cache_type is {cache_type!r}; allowed: f32, f16"):
+        load(FakeGpu(), cache_type=cache_type)
+    with pytest.raises(PagelmError, match=f"cache_type is {cache_type!r}; allowed: f32, f16"):
+        run(pagelm.load(TINY, cache_type=cache_type))
 
 
 @pytest.mark.parametrize("quant", ["Q4_1", "Q4_0", "Q8_0"])

@@ -40,11 +40,11 @@ SHAPES = {
 }
 
 
-async def open_model(path, n_ctx=128, subgroups=True, **limits):
+async def open_model(path, n_ctx=128, subgroups=True, cache_type="f32", **limits):
     gpu = await NativeGpu.open()
     gpu.subgroups &= subgroups
     gpu.limits = replace(gpu.limits, **limits)
-    return await load_model(gpu, FileSource(path), n_ctx=n_ctx)
+    return await load_model(gpu, FileSource(path), n_ctx=n_ctx, cache_type=cache_type)
 
 
 async def traced(model, prompt, n):
@@ -78,6 +78,42 @@ def test_logits_and_greedy_ids_equal_the_oracle(tmp_path, shape, subgroups):
         assert worst(got, logits) <= 1e-5, step
         assert token == int(logits.argmax())
         logits = oracle.forward([token])
+
+
+@pytest.mark.parametrize("subgroups", [True, False])
+@pytest.mark.parametrize("shape", ["q4_1", "mixed", "odd-sizes", "many-to-one"])
+def test_an_f16_cache_takes_half_the_memory_and_gives_the_oracle_s_logits_within_2e_3(
+    tmp_path, shape, subgroups
+):
+    path = tmp_path / "tiny.gguf"
+    tiny_model(path, n_vocab=400, **SHAPES[shape])
+
+    async def gpu():
+        model = await open_model(path, subgroups=subgroups, cache_type="f16")
+        try:
+            hp, plan = model.hparams, model.plan
+            assert plan.kv_cache == 2 * hp.n_layer * 128 * hp.n_embd_kv * 2  # k and v, of 2 bytes
+            assert model.memory_used == plan.total - plan.staging
+            steps = await traced(model, PROMPT, 12)
+            generation = model.generate(PROMPT, 12, ignore_eos=True)
+            await generation.run()
+            assert generation.ids == [token for token, _ in steps]
+            unfused = np.array(await model.prefill_logits(PROMPT, stop="blk.1.ffn_gate"))
+            return steps, unfused
+        finally:
+            await model.close()
+
+    steps, unfused = asyncio.run(gpu())
+    oracle, trace = Oracle(path), {}
+    logits = oracle.forward(PROMPT, trace=trace)
+    assert worst(unfused, trace["blk.1.ffn_gate"].ravel()) <= 2e-3
+    off = []
+    for step, (token, got) in enumerate(steps):
+        off.append(worst(got, logits))
+        assert off[-1] <= 2e-3, step
+        assert logits.max() - logits[token] <= 2e-3 * np.abs(logits).max()  # the same, or a near-tie
+        logits = oracle.forward([token])
+    assert max(off) > 1e-5  # it is there
 
 
 def test_every_step_can_be_stopped_after_and_equals_the_oracle(tmp_path):

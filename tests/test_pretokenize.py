@@ -54,9 +54,35 @@ def test_words_are_cut_as_by_hand(name, text, gpt2, digits):
     assert splitter(PRES[name].patterns)(text) == alone
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [  # newer than the llama.cpp that made tests/vectors/pre_tokenizers.json
+        ("ufakzeka", "Ali'nin evi  42\n", ["Ali", "'nin", " evi", " ", " ", "4", "2", "\n"]),
+        ("qwen2", "it's DON'T", ["it", "'s", " DON", "'T"]),
+        ("ufakzeka", "it's 'x", ["it", "'s", " '", "x"]),
+        ("spark2_5", "v1234 !\n\nx", ["v", "1", "2", "3", "4", " !", "\n", "\n", "x"]),
+        ("spark2_5", "日本語a.b  c", ["日本語", "a", ".b", " ", " c"]),
+        ("hy_v4", "v1234 !\n\nx", ["v", "123", "4", " !\n\n", "x"]),
+        ("glm5", "1234 it'S", ["123", "4", " it", "'S"]),
+    ],
+)
+def test_words_of_newer_names_are_cut_as_by_hand(name, text, words):
+    assert splitter(PRES[name].patterns)(text) == words
+
+
+DISTINCT = sorted({pre.patterns for pre in PRES.values()})
+LONG = ["7" * 200_000, "A" * 100_000 + "b", "a " * 50_000, " \n" * 50_000, "é\u0301" * 50_000]
+
+
+@pytest.mark.parametrize("patterns", DISTINCT)
+@pytest.mark.parametrize("text", LONG, ids=["digits", "capitals", "words", "lines", "marks"])
+def test_cutting_is_no_quadratic_loop(patterns, text):
+    assert "".join(splitter(patterns)(text)) == text  # a quadratic loop takes hours
+
+
 @given(st.text())
 @settings(deadline=None, max_examples=30)
-@pytest.mark.parametrize("patterns", sorted({pre.patterns for pre in PRES.values()}))
+@pytest.mark.parametrize("patterns", DISTINCT)
 def test_words_joined_are_the_text(patterns, text):
     words = splitter(patterns)(text)
     assert "".join(words) == text

@@ -23,7 +23,7 @@ def row(name: str) -> str:
 
 
 def test_supported_table_is_what_the_registries_hold():
-    assert re.findall(r"`(\w+)`", row("architectures")) == list(arch.supported())
+    assert re.findall(r"`([\w-]+)`", row("architectures")) == list(arch.supported())
     assert tuple(row("tensor types").split(";")[0].split(", ")) == SUPPORTED
     assert sorted(re.findall(r"`(\w+)`", row("tokenizers"))) == sorted(MODELS)
     assert re.findall(r"all (\d+) of llama.cpp's pre-tokenizers", row("tokenizers")) == [str(len(PRES))]

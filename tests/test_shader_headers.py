@@ -5,12 +5,23 @@ from importlib.resources import files
 
 import pytest
 
-from pagelm.kernels import ROWS, SCALES, SHARES, Variant, _parts, _uses, kernel_names, shaders, variants
+from pagelm.kernels import (
+    CACHES,
+    ROWS,
+    SCALES,
+    SHARES,
+    Variant,
+    _parts,
+    _uses,
+    kernel_names,
+    shaders,
+    variants,
+)
 from pagelm.quants import QUANTS, SUPPORTED
 
 SHADERS = files("pagelm.shaders")
 FIELDS = ("shapes", "grid", "tile", "uses", "error", "source")
-FOLDERS = ("keep", "lib", "load", "quant", "repack", "rows", "scale", "share")
+FOLDERS = ("cache", "keep", "lib", "load", "quant", "repack", "rows", "scale", "share")
 PARTS = sorted(f"{folder}/{entry.name}" for folder in FOLDERS for entry in SHADERS.joinpath(folder).iterdir())
 KERNELS = [f"{name}.wgsl" for name in kernel_names()]
 BINDING = re.compile(
@@ -77,9 +88,9 @@ def test_kernel_keeps_the_baseline_rules(path):
 
 
 @pytest.mark.parametrize("path", [*KERNELS, *PARTS])
-def test_only_the_quad_parts_need_a_feature(path):
+def test_only_the_quad_parts_and_the_f16_cache_need_a_feature(path):
     needs = re.search(r"^enable |subgroup|quad[SB]", text(path), re.M)
-    assert (needs is not None) == path.endswith("/quad.wgsl")
+    assert (needs is not None) == (path.endswith("/quad.wgsl") or path == "cache/f16.wgsl")
 
 
 def test_every_part_is_used():
@@ -98,6 +109,13 @@ def test_share_and_load_parts_hand_out_the_same(share):
     assert f"share/{share}.wgsl" in text(f"load/{share}.wgsl")
 
 
+@pytest.mark.parametrize("cache", CACHES)
+def test_cache_parts_hand_out_the_same(cache):
+    source = text(f"cache/{cache}.wgsl")
+    assert re.findall(r"^alias (\w+)", source, re.M) == ["Cached", "Cached4"]
+    assert "fn cached(v: f32) -> Cached {" in source
+
+
 @pytest.mark.parametrize("rows", ROWS)
 def test_rows_parts_hand_out_the_same(rows):
     given = "fn products(work: Work, t0: u32, n_tokens: u32) -> array<f32, 2 * {P} * {T}> {"
@@ -114,13 +132,15 @@ def composed(path: str, scales: str = "f16") -> str:
 @pytest.mark.parametrize("quant", SUPPORTED)
 def test_quant_part_hands_out_cells_and_cites_its_layout(quant):
     path = f"quant/{quant.lower()}.wgsl"
-    source, n = text(path), QUANTS[quant].scales
+    source = text(path)
     assert "@binding(0)" in source
     assert sorted(found[:3] for found in BINDING.findall(composed(path))) == [
         ("0", "storage, read", "q"),
         ("1", "storage, read", "s"),
     ]
-    assert ([f"scale/<F>_{n}.wgsl"] if n else []) == [part for part in _uses(path) if "<F>" in part]
+    assert [part.split("/")[0] for part in _uses(path) if "<F>" in part] == ["scale"] * (
+        QUANTS[quant].wide > 0
+    )
     assert {"q", "s", "uses", "source"} <= {*re.findall(r"^// +(\w+)  +\S", source, re.M)}
     assert re.search(r"^// source +(IEEE|.*/blob/[0-9a-f]{40}/)", source, re.M)
     for given in (
@@ -142,15 +162,15 @@ def test_repack_part_agrees_with_the_table(quant):
     assert [(index, access, name) for index, access, name, _ in BINDING.findall(source)] == [
         ("3", "storage, read_write", "s")
     ]
-    assert ([f"keep/<F>_{row.scales}.wgsl"] if row.scales else []) == [
-        part for part in _uses(path) if "<F>" in part
-    ]
+    scale = [part for part in _uses(f"quant/{quant.lower()}.wgsl") if "<F>" in part]
+    assert [part.replace("keep/", "scale/") for part in _uses(path) if "<F>" in part] == scale
     constants = dict(re.findall(r"^const (\w+) = (\w+?)u;", source, re.M))
     if (
         row.block_size == 256
     ):  # what is beside: a word for each, half a word for each 32, HIGH words for each 32
         assert constants["SUPER_BYTES"] == str(row.block_bytes)
         assert 4 + 8 * 2 + 32 * int(constants["HIGH"]) == row.beside
+        assert row.wide in (0, 8 * (4 * int(constants["HIGH"]) + 8))
         assert f"const HIGH = {constants['HIGH']}u;" in composed(f"quant/{quant.lower()}.wgsl")
     else:
         assert constants["BLOCK_BYTES"] == str(row.nbytes(32))
@@ -167,13 +187,14 @@ def test_a_type_takes_little_more_memory_than_in_the_file(quant):
     assert row.scale_bytes("f32", 8) <= 8 * row.cell_bytes
 
 
+@pytest.mark.parametrize("kind", ["1", "2", "super"])
 @pytest.mark.parametrize("scales", SCALES)
-@pytest.mark.parametrize("n", [1, 2])
-def test_scale_and_keep_parts_hand_out_the_same(scales, n):
-    for folder, at, access, given in (
-        ("scale", "1", "storage, read", "fn scales_of(cell: u32) -> vec2f {"),
-        ("keep", "3", "storage, read_write", "fn keep_scales(cell: u32, halves: u32) {"),
-    ):
-        source = text(f"{folder}/{scales}_{n}.wgsl")
+def test_scale_and_keep_parts_hand_out_the_same(scales, kind):
+    given = {
+        "scale": r"fn scales_of\(cell: u32\) -> (vec2f|Scales) \{",
+        "keep": r"fn keep_(scales\(cell: u32, halves: u32|small\(at: u32, sub: u32, cell: u32)\) \{",
+    }
+    for folder, at, access in (("scale", "1", "storage, read"), ("keep", "3", "storage, read_write")):
+        source = composed(f"{folder}/{scales}_{kind}.wgsl")
         assert [found[:3] for found in BINDING.findall(source)] == [(at, access, "s")]
-        assert given in source
+        assert len(re.findall(given[folder], source)) == 1

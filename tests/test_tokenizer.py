@@ -295,6 +295,25 @@ def test_piece_gives_the_bytes_of_a_token(text, kind, want):
     assert tokenizer.piece(tokenizer.n_vocab - 1) == want
 
 
+@pytest.mark.parametrize(
+    ("text", "tidy"),
+    [
+        ("a , b . c ! d ?", "a, b. c! d?"),
+        ("a  ,", "a ,"),
+        ("don 't it 's we 're I 'm they 've he 'll I 'd", "don 't it's we're I'm they've he 'll I 'd"),
+        ("a ' b", "a'b"),
+        ("a ' ' b", "a'' b"),
+        (" ?", "?"),
+    ],
+)
+def test_spaces_are_tidied_on_request_where_llama_cpp_does_it(text, tidy):
+    gpt2 = tokenizer_from(small_metadata(pre="gpt-2"))
+    ids = gpt2.encode(text)
+    assert gpt2.decode(ids) == text
+    assert gpt2.decode(ids, clean_spaces=True) == tidy
+    assert tokenizer_from(small_metadata(pre="smollm")).decode(ids, clean_spaces=True) == text
+
+
 def test_pieces_of_the_byte_tokens_are_all_bytes(small):
     assert sorted(small.piece(i) for i in range(3, 259)) == [bytes([byte]) for byte in range(256)]
 
@@ -354,7 +373,9 @@ N = len(TOKENS)
     ("changes", "message"),
     [
         ({"model": None}, r"no tokenizer\.ggml\.model"),
-        ({"model": "rwkv"}, r"model 'rwkv' is not supported; supported: .*gpt2"),
+        ({"model": "gpt3"}, r"model 'gpt3' is not supported; supported: bert, .*gpt2"),
+        ({"model": "rwkv"}, r"model 'rwkv' \(RWKV's own kind\) is not supported"),
+        ({"model": "none"}, r"model 'none' \(the file holds no vocabulary: .* is not supported"),
         ({"model": 3}, r"model 3 is not supported"),
         ({"pre": None}, r"pre is None; allowed"),
         ({"pre": "gpt-5"}, r"pre 'gpt-5' is not supported; supported: .*smollm"),

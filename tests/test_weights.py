@@ -16,12 +16,12 @@ from tiny_gguf import tiny_model
 from pagelm.device import Limits
 from pagelm.errors import LimitError
 from pagelm.gguf import Gguf, read_gguf
-from pagelm.hparams import hparams_from
+from pagelm.hparams import HParams, hparams_from
 from pagelm.kernels import Variant
 from pagelm.program import Op, kv_bucket
 from pagelm.repack import Repack
 from pagelm.sources import MemorySource
-from pagelm.weights import STAGING, matrices_of, padded, reads_of
+from pagelm.weights import STAGING, Vector, matrices_of, padded, reads_of, vector_sizes
 
 PLAIN = (raw_gguf.T_F32, raw_gguf.T_F16)
 BLOCKS = (raw_gguf.T_Q4_0, raw_gguf.T_Q4_1, raw_gguf.T_Q8_0)
@@ -33,7 +33,7 @@ def parse(data: bytes) -> Gguf:
 
 @st.composite
 def models(draw: st.DrawFn) -> bytes:
-    """A model of any shape, its matrices of any types, its tensors in any order."""
+    """A model of any shape, with matrices of any types, biases, perhaps q, k and v in one, in any order."""
     plain = draw(st.booleans())
     kinds = st.sampled_from(PLAIN if plain else (*PLAIN, *BLOCKS))
     n_head_kv, n_group = draw(st.integers(1, 3)), draw(st.integers(1, 3))
@@ -54,15 +54,21 @@ def models(draw: st.DrawFn) -> bytes:
         "vocab_size": n_vocab,
     }.items():
         f.set("llama." + key, raw_gguf.U32, value)
-    dims: dict[str, tuple[int, ...]] = {"token_embd": (n_embd, n_vocab), "output_norm": (n_embd,)}
+    dims: dict[str, tuple[int, ...]] = {
+        "token_embd.weight": (n_embd, n_vocab),
+        "output_norm.weight": (n_embd,),
+    }
+    fused = draw(st.booleans())
     for i in range(n_layer):
-        dims |= {
-            f"blk.{i}.{name}": shape
+        layer = {
+            name: shape
             for name, shape in {
                 "attn_norm": (n_embd,),
-                "attn_q": (n_embd, q),
-                "attn_k": (n_embd, kv),
-                "attn_v": (n_embd, kv),
+                **(
+                    {"attn_qkv": (n_embd, q + 2 * kv)}
+                    if fused
+                    else {"attn_q": (n_embd, q), "attn_k": (n_embd, kv), "attn_v": (n_embd, kv)}
+                ),
                 "attn_output": (q, n_embd),
                 "ffn_norm": (n_embd,),
                 "ffn_gate": (n_embd, n_ff),
@@ -70,16 +76,35 @@ def models(draw: st.DrawFn) -> bytes:
                 "ffn_down": (n_ff, n_embd),
             }.items()
         }
+        matrices = sorted(name for name, shape in layer.items() if len(shape) == 2)
+        dims |= {f"blk.{i}.{name}.weight": shape for name, shape in layer.items()}
+        biased = draw(st.sets(st.sampled_from(matrices), max_size=draw(st.sampled_from((0, 9)))))
+        dims |= {f"blk.{i}.{name}.bias": layer[name][1:] for name in sorted(biased)}
     if draw(st.booleans()):
-        dims["output"] = (n_embd, n_vocab)
+        dims["output.weight"] = (n_embd, n_vocab)
     f.tensors = [
-        raw_gguf.Tensor(f"{name}.weight", dims[name], draw(kinds) if len(dims[name]) == 2 else 0)
+        raw_gguf.Tensor(name, dims[name], draw(kinds) if len(dims[name]) == 2 else 0)
         for name in draw(st.permutations(list(dims)))
     ]
     return f.data()
 
 
-def planned(gguf: Gguf, times: float, scales: str = "f16") -> tuple[dict, list[str], int]:
+def places_in_file(gguf: Gguf, hp: HParams) -> dict[str, tuple[str, int, int]]:
+    """Operand -> the tensor that has it, its first row (or element) there, how many there are."""
+    heads = {"attn_q": hp.n_embd_q, "attn_k": hp.n_embd_kv, "attn_v": hp.n_embd_kv}
+    found = {}
+    for name, tensor in gguf.tensors.items():
+        if ".attn_qkv." in name:
+            at = 0
+            for part, n in heads.items():
+                found[name.replace("attn_qkv", part)] = (name, at, n)
+                at += n
+        else:
+            found[name] = (name, 0, tensor.shape[0])
+    return found
+
+
+def planned(gguf: Gguf, times: float, scales: str = "f16") -> tuple[dict, tuple[Vector, ...], int]:
     """Matrices and vectors for an adapter that binds `times` the largest tile, and its limit."""
     tiles = [t.quant.cell_bytes * padded(t.shape[1]) for t in gguf.tensors.values() if len(t.shape) == 2]
     limit = int(times * max(tiles))
@@ -95,10 +120,13 @@ TIMES = st.floats(1, 5)
 def test_matrices_hold_every_row_in_whole_tiles(data, times, scales):
     """Rows of a group are numbered through: q, k and v one after another, gate and up by turns."""
     gguf = parse(data)
-    matrices, vectors, limit = planned(gguf, times, scales)
-    assert {t.name for t in gguf.tensors.values() if len(t.shape) == 1} == set(vectors)
+    hp = hparams_from(gguf)
+    matrices, _, limit = planned(gguf, times, scales)
+    there = places_in_file(gguf, hp)
     sections = [s for m in itertools.chain(*matrices.values()) for s in m.sections]
-    assert sorted(s.tensor for s in sections) == sorted(gguf.tensors.keys() - set(vectors))
+    assert {s.operand: (s.tensor, s.row0, s.n_rows) for s in sections} == {
+        name: where for name, where in there.items() if len(gguf.tensors[where[0]].shape) == 2
+    }
     slabs = [slab for m in itertools.chain(*matrices.values()) for slab in m.slabs]
     buffers = [name for slab in slabs for name in (slab.name, slab.scales)]
     assert len(set(buffers)) == len(buffers)
@@ -108,7 +136,7 @@ def test_matrices_hold_every_row_in_whole_tiles(data, times, scales):
             n_rows = 0
             for section in m.sections:
                 tensor = gguf.tensors[section.tensor]
-                assert (section.n_rows, m.n_in, m.quant) == (*tensor.shape, tensor.quant)
+                assert (m.n_in, m.quant) == (tensor.shape[1], tensor.quant)
                 rows = [section.start + section.step * i for i in range(section.n_rows)]
                 taken += [m.row0 + row for row in rows]
                 n_rows = max(n_rows, rows[-1] + 1)
@@ -118,19 +146,51 @@ def test_matrices_hold_every_row_in_whole_tiles(data, times, scales):
                 assert slab.row0 % 32 == 0 and (slab.n_rows % 32 == 0 or slab is m.slabs[-1])
                 cells = padded(slab.n_rows) * m.n_blocks
                 assert slab.nbytes == m.quant.cell_bytes * cells <= limit
-                each = {None: 0, "f16": 2, "f32": 4}[m.scales]
-                assert slab.scale_bytes == max(4, each * m.quant.scales * cells) <= limit
-            assert m.scales == (scales if m.quant.scales else None)
+                each = m.quant.wide if m.scales == "f32" else m.quant.beside
+                assert slab.scale_bytes == max(4, each * cells // 8) <= limit
+            assert m.scales == (scales if m.quant.wide else None)
         if not group.endswith("ffn_gate_up"):
             assert len(set(taken)) == len(taken)
-        by_tensor = {s.tensor: (m.row0 + s.start, s.step) for m in parts for s in m.sections}
+        by_operand = {s.operand: (m.row0 + s.start, s.step) for m in parts for s in m.sections}
         if group.endswith("attn_qkv"):
-            q, k = (gguf.tensors[f"{group[:-3]}{x}.weight"].shape[0] for x in "qk")
-            assert [*by_tensor.values()] == [(0, 1), (padded(q), 1), (padded(q) + padded(k), 1)]
+            q, k = hp.n_embd_q, hp.n_embd_kv
+            assert [*by_operand.values()] == [(0, 1), (padded(q), 1), (padded(q) + padded(k), 1)]
         elif group.endswith("ffn_gate_up"):
-            assert [*by_tensor.values()] == ([(0, 2), (1, 2)] if len(parts) == 1 else [(0, 1), (0, 1)])
+            pair = [group.replace("gate_up", x) for x in ("gate", "up")]
+            biased = any(f"{name}.bias" in gguf.tensors for name in pair)
+            one_type = len({gguf.tensors[f"{name}.weight"].quant for name in pair}) == 1
+            assert len(parts) == (1 if one_type and not biased else 2)
+            assert [*by_operand.values()] == ([(0, 2), (1, 2)] if len(parts) == 1 else [(0, 1), (0, 1)])
         else:
-            assert [*by_tensor.values()] == [(0, 1)]
+            assert [*by_operand.values()] == [(0, 1)]
+
+
+@settings(deadline=None, max_examples=100)
+@given(data=models(), times=st.floats(1, 5))
+def test_vectors_have_buffers_and_biases_lie_where_the_rows_of_their_group_do(data, times):
+    gguf = parse(data)
+    matrices, vectors, _ = planned(gguf, times)
+    there = places_in_file(gguf, hparams_from(gguf))
+    starts = {
+        s.operand.replace(".weight", ".bias"): (group, m.row0 + s.start)
+        for group, parts in matrices.items()
+        for m in parts
+        for s in m.sections
+    }
+    expected = {}
+    for name, (tensor, first, n) in there.items():
+        if len(gguf.tensors[tensor].shape) == 1:
+            group, at = starts.get(name, ("", 0))
+            own = name.endswith(".weight") or group.endswith("ffn_gate_up")
+            expected[name] = Vector(tensor, first, n, *((name, 0) if own else (f"{group}.bias", at)))
+    assert sorted(vectors, key=repr) == sorted(expected.values(), key=repr)
+    sizes = vector_sizes(matrices, vectors)
+    assert set(sizes) == {v.buffer for v in vectors}
+    for vector in vectors:
+        rows = [m.row0 + s.row0 + s.n_rows for m in matrices.get(vector.buffer[:-5], ()) for s in m.slabs]
+        assert sizes[vector.buffer] >= 4 * max(
+            vector.at + vector.n, *rows, 0
+        )  # a kernel adds one to each row
 
 
 @settings(deadline=None, max_examples=300)
@@ -140,10 +200,12 @@ def test_reads_bring_every_byte_once_to_its_place(data, times, staging):
     matrices, vectors, _ = planned(gguf, times)
     longest = max(t.quant.nbytes(t.shape[1]) for t in gguf.tensors.values() if len(t.shape) == 2)
     staging = (int(staging * longest) + 3) // 4 * 4
-    reads = reads_of(gguf, matrices, vectors, {name: name for name in [*vectors, STAGING]}, staging)
+    names = [STAGING, *(v.buffer for v in vectors)]
+    reads = reads_of(gguf, matrices, vectors, {name: name for name in names}, staging)
     assert all(a.chunk.at + a.chunk.nbytes <= b.chunk.at for a, b in itertools.pairwise(reads))
     times_read = np.zeros(len(data), int)
     vector_bytes = dict.fromkeys(vectors, 0)
+    starts = {v: gguf.at(gguf.tensors[v.tensor]) + 4 * v.first for v in vectors}  # in the file
     landed: dict[str, list[tuple[str, int]]] = {}
     for read in reads:
         chunk, staged, used = read.chunk, list(read.staged), 0
@@ -159,23 +221,25 @@ def test_reads_bring_every_byte_once_to_its_place(data, times, staging):
                 used = piece.offset + (piece.nbytes + 3) // 4 * 4
                 land(landed, gguf, rows)
             else:
-                tensor = gguf.tensors[piece.buffer]
-                assert piece.offset == vector_bytes[tensor.name] == piece.at - gguf.at(tensor)
-                vector_bytes[tensor.name] += piece.nbytes
+                vector = next(v for v, at in starts.items() if at <= piece.at < at + 4 * v.n)
+                assert piece.buffer == vector.buffer
+                assert piece.offset - 4 * vector.at == vector_bytes[vector] == piece.at - starts[vector]
+                vector_bytes[vector] += piece.nbytes
         assert not staged and used <= staging
     expected = np.zeros(len(data), int)
     for tensor in gguf.tensors.values():
         expected[gguf.at(tensor) : gguf.at(tensor) + tensor.nbytes] = 1
     assert (times_read == expected).all()
-    assert vector_bytes == {name: gguf.tensors[name].nbytes for name in vectors}
+    assert vector_bytes == {v: 4 * v.n for v in vectors}
     for m in itertools.chain(*matrices.values()):
         for section in m.sections:
-            assert landed[section.tensor] == [
+            assert landed[section.tensor][section.row0 : section.row0 + section.n_rows] == [
                 (slab.name, row - slab.row0)
                 for row in range(section.start, section.start + section.step * section.n_rows, section.step)
                 for slab in m.slabs
                 if slab.row0 <= row < slab.row0 + slab.n_rows
             ]
+    assert all(len(rows) == gguf.tensors[tensor].shape[0] for tensor, rows in landed.items())
 
 
 def land(landed, gguf: Gguf, rows) -> None:
@@ -189,7 +253,8 @@ def land(landed, gguf: Gguf, rows) -> None:
 def test_a_vector_may_be_longer_than_a_read():
     gguf = parse(tiny_model(quant="Q4_0", n_embd=64, n_ff=96))
     matrices, vectors = matrices_of(hparams_from(gguf), gguf, Limits())
-    reads = reads_of(gguf, matrices, vectors, {name: name for name in [*vectors, STAGING]}, 100)
+    names = [STAGING, *(v.buffer for v in vectors)]
+    reads = reads_of(gguf, matrices, vectors, {name: name for name in names}, 100)
     pieces = [piece for read in reads for piece in read.chunk.pieces if piece.buffer == "output_norm.weight"]
     at = gguf.at(gguf.tensors["output_norm.weight"])
     assert [(p.offset, p.at - at, p.nbytes) for p in pieces] == [(0, 0, 100), (100, 100, 100), (200, 200, 56)]
@@ -209,20 +274,35 @@ def test_what_does_not_fit_is_refused_by_name():
 
 MIXED = {"attn_v": "F16", "attn_q": "Q8_0", "ffn_up": "Q4_0", "token_embd": "F32", "": "Q4_1"}
 SCALE = {"f16": np.float16, "f32": np.float32}
+BIASES = {
+    f"blk.0.{name}.bias": np.arange(1, n + 1, dtype=np.float32)
+    for name, n in {"attn_q": 64, "attn_v": 32, "ffn_up": 96, "ffn_down": 64}.items()
+}
+FUSED = {f"blk.0.attn_{x}.weight": None for x in "qkv"} | {
+    "blk.0.attn_qkv.weight": np.random.default_rng(5).standard_normal((128, 64), np.float32),
+    "blk.0.attn_qkv.bias": np.arange(1, 129, dtype=np.float32),
+}
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    ("quant", "scales"),
-    [("F16", "f16"), ("Q8_0", "f16"), (MIXED, "f16"), (MIXED, "f32")],
-    ids=["f16", "q8_0", "mixed", "mixed with f32 scales"],
+    ("quant", "scales", "more"),
+    [
+        ("F16", "f16", {}),
+        ("Q8_0", "f16", {}),
+        (MIXED, "f16", {}),
+        (MIXED, "f32", {}),
+        (MIXED, "f16", BIASES),
+        ("Q8_0", "f16", FUSED),
+    ],
+    ids=["f16", "q8_0", "mixed", "mixed with f32 scales", "mixed with biases", "fused"],
 )
-def test_all_weights_arrive_in_their_tiles(tmp_path, quant, scales):
+def test_all_weights_arrive_in_their_tiles(tmp_path, quant, scales, more):
     """Uploaded and repacked on the GPU in many small reads, into small slabs: as numpy tiles them."""
     from pagelm.device.native import NativeGpu
 
     path = tmp_path / "tiny.gguf"
-    data = tiny_model(path, quant=quant, n_layer=1, n_vocab=333)
+    data = tiny_model(path, quant=quant, n_layer=1, n_vocab=333, tensors=more)
     gguf, staging = parse(data), 4000
     tensors = {t.name: t for t in gguf_py.GGUFReader(path).tensors}
 
@@ -235,7 +315,7 @@ def test_all_weights_arrive_in_their_tiles(tmp_path, quant, scales):
                 replace(gpu.limits, max_storage_buffer_binding_size=20000),
                 scales,
             )
-            sizes = {name: gguf.tensors[name].nbytes for name in vectors} | {STAGING: staging}
+            sizes = vector_sizes(matrices, vectors) | {STAGING: staging}
             for m in itertools.chain(*matrices.values()):
                 for slab in m.slabs:
                     sizes |= {slab.name: slab.nbytes, slab.scales: slab.scale_bytes}
@@ -244,22 +324,24 @@ def test_all_weights_arrive_in_their_tiles(tmp_path, quant, scales):
             for read in reads_of(gguf, matrices, vectors, buffers, staging):
                 await gpu.upload(MemorySource(data), read.chunk)
                 repack(read.staged)
-            return matrices, {name: await gpu.read(buffers[name], 0, n) for name, n in sizes.items()}
+            return matrices, vectors, {name: await gpu.read(buffers[name], 0, n) for name, n in sizes.items()}
         finally:
             gpu.close()
 
-    matrices, got = asyncio.run(upload())
+    matrices, vectors, got = asyncio.run(upload())
     assert any(len(m.slabs) > 1 for m in itertools.chain(*matrices.values()))
-    for name, tensor in tensors.items():
-        if len(tensor.shape) == 1:
-            assert got[name] == tensor.data.tobytes()
+    expected = {v.buffer: np.zeros(len(got[v.buffer]) // 4, np.float32) for v in vectors}
+    for v in vectors:
+        expected[v.buffer][v.at : v.at + v.n] = tensors[v.tensor].data[v.first : v.first + v.n]
+    assert {name: got[name] for name in expected} == {name: x.tobytes() for name, x in expected.items()}
     for m in itertools.chain(*matrices.values()):
         n_rows = padded(m.slabs[-1].row0 + m.slabs[-1].n_rows)
         raw = np.zeros((n_rows, m.quant.nbytes(m.n_in)), np.uint8)
         given = np.zeros(n_rows, bool)
         for section in m.sections:
             rows = slice(section.start, section.start + section.step * section.n_rows, section.step)
-            raw[rows] = tensors[section.tensor].data.view(np.uint8).reshape(section.n_rows, -1)
+            whole = tensors[section.tensor].data.view(np.uint8).reshape(-1, raw.shape[1])
+            raw[rows] = whole[section.row0 : section.row0 + section.n_rows]
             given[rows] = True
         tile, place, _ = places(np.flatnonzero(~given))
         for name, expected in zip(

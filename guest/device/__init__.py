@@ -7,7 +7,7 @@ Buffers, pipelines, bindings and recordings are opaque to the guest.
 
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ..errors import DeviceError, LimitError
 
@@ -64,6 +64,11 @@ class AdapterInfo:
     device: str = ""
     description: str = ""
     backend: str = ""
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages."""
+        return self.device or self.description or self.architecture or self.vendor or "this"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +128,8 @@ class Chunk:
 def check_timed(timestamps: bool, adapter: AdapterInfo, passes: int) -> None:
     """Raises: what `Gpu.timed` raises when it cannot time this many passes on this adapter."""
     if not timestamps:
-        name = adapter.device or adapter.description or adapter.architecture or adapter.vendor or "this"
         raise DeviceError(
-            f"the adapter {name} ({adapter.backend}) has no timestamp queries (WebGPU's feature "
+            f"the adapter {adapter.name} ({adapter.backend}) has no timestamp queries (WebGPU's feature "
             "timestamp-query), without which kernels cannot be timed; choose another adapter or browser"
         )
     if passes > MAX_TIMED:
@@ -149,6 +153,24 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
+@runtime_checkable
+class NamedSource(Source, Protocol):
+    """A source whose name, a path or a URL, opens it: so the other parts of a split model are found."""
+
+    async def another(self, name: str) -> Source:
+        """The file of this name, opened as this one was. Raises SourceError."""
+        ...
+
+
+@runtime_checkable
+class RestingSource(Source, Protocol):
+    """A source that holds a connection or a buffer for reads that follow each other."""
+
+    def rest(self) -> None:
+        """Give them back for now; the next read takes new ones."""
+        ...
+
+
 class Store(Protocol):
     """Keeps short texts from one run to the next, where it can: what is lost or refused is no error."""
 
@@ -168,6 +190,7 @@ class Gpu(Protocol):
     subgroups: bool  # whether shaders may `enable subgroups`
     subgroup_size: int  # lanes of the largest subgroup; 0 where that is not told
     timestamps: bool  # whether `timed` works
+    shader_f16: bool  # whether shaders may `enable f16`
     memory_used: int  # bytes in live buffers
     buffers_created: int  # since the device was opened
 

@@ -68,6 +68,7 @@ class BrowserGpu:
         self.subgroups = bool(js.subgroups)
         self.subgroup_size = int(js.subgroupSize)
         self.timestamps = bool(js.timestamps)
+        self.shader_f16 = bool(js.shaderF16)
         self.memory_used = 0
         self._closed = False
         self.buffers_created = 0

@@ -26,6 +26,9 @@ class _ReaderSource:
             raise error_from(e) from None
         return data
 
+    def rest(self) -> None:
+        self.reader.rest()
+
     def close(self) -> None:
         self.reader.close()
 
@@ -37,6 +40,9 @@ class UrlSource(_ReaderSource):
     async def open(cls, url: str) -> "UrlSource":
         """Ask for the size. Raises SourceError: no server, no CORS permission, no such file, no Range."""
         return cls(await _opened(script("streams.js").openUrl(url)))
+
+    async def another(self, name: str) -> "UrlSource":
+        return await UrlSource.open(name)
 
 
 class BlobSource(_ReaderSource):

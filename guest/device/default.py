@@ -2,8 +2,10 @@
 
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any, cast
 
+from ..errors import SourceError
 from . import Gpu, Source, Store
 
 _IN_BROWSER = sys.platform == "emscripten"
@@ -32,6 +34,28 @@ def open_store() -> Store:
     from .file_store import FileStore, cache_dir
 
     return FileStore(cache_dir() / "tuning.json")
+
+
+async def open_sources(spec: object) -> list[Source]:
+    """A byte source for each file: `spec` is what `open_source` takes, or a list of it (in a page also a
+    JavaScript array or a FileList): the parts of a split model.
+
+    Raises: SourceError when one cannot be opened, or none is given.
+    """
+    in_javascript = _IN_BROWSER and hasattr(spec, "length") and not hasattr(spec, "byteLength")
+    if not isinstance(spec, list | tuple) and (not in_javascript or isinstance(spec, str)):
+        return [await open_source(spec)]
+    opened: list[Source] = []
+    try:
+        for each in cast(Iterable[object], spec):
+            opened.append(await open_source(each))
+        if not opened:
+            raise SourceError("an empty list of files was given; a model has one file, a split one several")
+    except BaseException:
+        for source in opened:
+            source.close()
+        raise
+    return opened
 
 
 async def open_source(spec: str | bytes | object) -> Source:

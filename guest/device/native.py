@@ -22,6 +22,7 @@ from . import (
     check_timed,
 )
 
+FEATURES = ("subgroup", "timestamp-query", "shader-f16")  # asked for where the adapter has them
 READ_SLOTS = 4  # read-backs that may be pending at once
 _WGSL_LINE = re.compile(r"wgsl:(\d+):(\d+)")
 
@@ -50,6 +51,7 @@ class NativeGpu:
         self.subgroups = "subgroup" in device.features
         self.subgroup_size = int(device.limits.get("max-subgroup-size", 0))
         self.timestamps = "timestamp-query" in device.features
+        self.shader_f16 = "shader-f16" in device.features
         self.memory_used = 0
         self.buffers_created = 0
         usage = wgpu.BufferUsage
@@ -98,7 +100,7 @@ class NativeGpu:
                 ) from e
         names = [f.name.replace("_", "-") for f in fields(Limits) if f.name != "memory_budget"]
         required = {name: adapter.limits[name] for name in names if name in adapter.limits}
-        features = [name for name in ("subgroup", "timestamp-query") if name in adapter.features]
+        features = [name for name in FEATURES if name in adapter.features]
         device = adapter.request_device_sync(required_limits=required, required_features=features)
         return cls(device, adapter, memory_budget)
 

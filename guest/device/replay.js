@@ -19,7 +19,8 @@
     "maxComputeWorkgroupSizeZ",
     "maxComputeWorkgroupsPerDimension",
   ];
-  const FEATURES = ["subgroups", "timestamp-query"]; // asked for where the adapter has them; nothing needs them
+  // Asked for where the adapter has them; nothing needs them by default.
+  const FEATURES = ["subgroups", "timestamp-query", "shader-f16"];
   const BUFFER_TYPES = { read: "read-only-storage", read_write: "storage", uniform: "uniform" };
 
   // Python chooses the exception class by `name`. Never reject with anything but an Error: an `await` in
@@ -41,6 +42,7 @@
       this.subgroups = device.features.has("subgroups");
       this.subgroupSize = adapter.info?.subgroupMaxSize ?? 0;
       this.timestamps = device.features.has("timestamp-query");
+      this.shaderF16 = device.features.has("shader-f16");
       this.queue = device.queue;
       this.lost = ""; // why the device is gone; everything but this flag may look fine after a loss
       this.fault = null; // first error that no caller has been told of yet

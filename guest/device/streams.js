@@ -3,6 +3,7 @@
 //   read(at, n)         n bytes by a request of their own: for the header
 //   chunk(at, n)        n bytes that stay valid until the next call: for the weights. Consecutive chunks are
 //                       read from one open stream into one buffer that is used again and again.
+//   rest()              give the stream and the buffer back for now
 //   close()
 // Evaluated once; the value of this file is {openUrl, openBlob, openHandle}.
 (() => {
@@ -150,9 +151,13 @@
       this.stream = null;
     }
 
-    close() {
+    rest() {
       this.stop();
       this.buffer = null;
+    }
+
+    close() {
+      this.rest();
     }
   }
 

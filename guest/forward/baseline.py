@@ -25,14 +25,19 @@ from .common import (
 BASELINE = Choice("alone", "registers", 0)
 
 
-def baseline(hp: HParams, matrices: Matrices, vectors: Collection[str], *, n_ctx: int) -> list[Op]:
+def baseline(
+    hp: HParams, matrices: Matrices, vectors: Collection[str], *, n_ctx: int, cache_type: str = "f32"
+) -> list[Op]:
     """The pass over a piece of a prompt up to the last norm. `vectors`: names of their buffers."""
-    return list(_Baseline(hp, matrices, vectors, n_ctx).ops())
+    return list(_Baseline(hp, matrices, vectors, n_ctx, cache_type).ops())
 
 
 class _Baseline:
-    def __init__(self, hp: HParams, matrices: Matrices, vectors: Collection[str], n_ctx: int) -> None:
-        self.hp, self.matrices, self.vectors, self.n_ctx = hp, matrices, vectors, n_ctx
+    def __init__(
+        self, hp: HParams, matrices: Matrices, vectors: Collection[str], n_ctx: int, cache_type: str
+    ) -> None:
+        self.hp, self.matrices, self.vectors = hp, matrices, vectors
+        self.n_ctx, self.cache_type = n_ctx, cache_type
 
     def ops(self) -> Iterator[Op]:
         hp = self.hp
@@ -114,14 +119,14 @@ class _Baseline:
             yield self.rope(blk + "rope_k", "k", hp.n_head_kv, rope)
         yield Op(
             blk + "kv_store",
-            Variant("kv_store"),
+            Variant("kv_store", cache=self.cache_type),
             ("k", "v", "state", k_cache, v_cache),
             {**cache, "STRIDE": padded(hp.n_embd_kv)},
             invocations=hp.n_embd_kv,
         )
         yield Op(
             blk + "attn_scores",
-            Variant("attn_scores"),
+            Variant("attn_scores", cache=self.cache_type),
             ("q", k_cache, "state", "scores"),
             {
                 **heads,
@@ -144,7 +149,7 @@ class _Baseline:
         )
         yield Op(
             blk + "attn_values",
-            Variant("attn_values"),
+            Variant("attn_values", cache=self.cache_type),
             ("scores", v_cache, "state", "att"),
             {**heads, **cache, "Y_STRIDE": padded(hp.n_embd_q), "WINDOW": window},
             invocations=hp.n_embd_q // 4,

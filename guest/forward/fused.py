@@ -6,6 +6,7 @@ the mean off, where heads are normed or projections have a bias, an operation mo
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from ..adapt import Choice
 from ..hparams import HParams
@@ -36,20 +37,34 @@ MAX_VECTORS = 48  # attention: sums of 4 elements in an invocation, beyond which
 
 
 def fused(
-    hp: HParams, matrices: Matrices, vectors: Collection[str], *, n_ctx: int, choice: Choice, prompt: bool
+    hp: HParams,
+    matrices: Matrices,
+    vectors: Collection[str],
+    *,
+    n_ctx: int,
+    choice: Choice,
+    prompt: bool,
+    cache_type: str = "f32",
 ) -> list[Op]:
     """The pass over a piece of a prompt, or over one token (decode). `vectors`: names of their buffers."""
-    return list(_Fused(hp, matrices, vectors, n_ctx, choice, choice.tokens if prompt else 1).ops())
+    tokens = choice.tokens if prompt else 1
+    return list(_Fused(hp, matrices, vectors, n_ctx, choice, tokens, cache_type).ops())
 
 
 def verifying(
-    hp: HParams, matrices: Matrices, vectors: Collection[str], *, n_ctx: int, choice: Choice
+    hp: HParams,
+    matrices: Matrices,
+    vectors: Collection[str],
+    *,
+    n_ctx: int,
+    choice: Choice,
+    cache_type: str = "f32",
 ) -> list[Op]:
     """The same over a token and up to GUESS_TILE - 1 guesses of what follows it, each with its logits.
 
     `accept` keeps those that are right. What is computed of a token does not depend on how many there are.
     """
-    return list(_Fused(hp, matrices, vectors, n_ctx, choice, GUESS_TILE).ops(verify=True))
+    return list(_Fused(hp, matrices, vectors, n_ctx, choice, GUESS_TILE, cache_type).ops(verify=True))
 
 
 class _Fused:
@@ -61,9 +76,10 @@ class _Fused:
         n_ctx: int,
         choice: Choice,
         tokens: int,
+        cache_type: str,
     ) -> None:
         self.hp, self.matrices, self.vectors = hp, matrices, vectors
-        self.n_ctx, self.choice, self.tokens = n_ctx, choice, tokens
+        self.n_ctx, self.choice, self.tokens, self.cache_type = n_ctx, choice, tokens, cache_type
         self.sharers = 4 if choice.share == "quad" else 1
         # All passes lay partial sums out alike. So they share the kernels that only read or start them, and a row
         # has the same bits however many are computed with it.
@@ -124,9 +140,10 @@ class _Fused:
         for matrix in matrices:
             for slab in matrix.slabs:
                 rows = {"N_ROWS": slab.n_rows, "ROW0": matrix.row0 + slab.row0}
+                variant = product_variant(kernel, matrix, self.choice, pairs, t)
                 yield Op(
                     label,
-                    product_variant(kernel, matrix, self.choice, pairs, t),
+                    replace(variant, cache=self.cache_type) if kernel == "qkv" else variant,
                     (slab.name, slab.scales, *buffers),
                     {**shape_of(matrix), **rows, **overrides},
                     invocations=invocations_of(slab.n_rows, pairs),
@@ -228,7 +245,7 @@ class _Fused:
             gains = (f"{blk}attn_q_norm.weight", f"{blk}attn_k_norm.weight") if normed else (UNUSED, UNUSED)
             yield Op(
                 blk + "attn_heads",
-                Variant("heads"),
+                Variant("heads", cache=self.cache_type),
                 ("qkv", angles_name(rope), *gains, "state", k_cache, v_cache, "q"),
                 {
                     "N_HEAD": hp.n_head,
@@ -257,6 +274,7 @@ class _Fused:
             for g in range(1, n_group + 1)
             if n_group % g == 0 and (g == 1 or g * queries * vectors <= MAX_VECTORS)
         )
+        tile = (("G", heads), ("T", queries), ("D", vectors))
         stretches = {
             "N_HEAD": hp.n_head,
             "N_EMBD_HEAD": hp.n_embd_head,
@@ -269,9 +287,7 @@ class _Fused:
         sinks = {"SINKS": int(hp.arch.sinks)}
         yield Op(
             blk + ("attn_values" if whole else "attn_stretches"),
-            Variant(
-                "attention", share=self.choice.share, tile=(("G", heads), ("T", queries), ("D", vectors))
-            ),
+            Variant("attention", share=self.choice.share, tile=tile, cache=self.cache_type),
             ("q", k_cache, v_cache, "state", "stretch_sums", "att" if whole else "stretches"),
             {
                 **stretches,

@@ -12,14 +12,27 @@ from .base import Tokenizer
 from .bpe import BpeTokenizer
 from .spm import SpmTokenizer
 from .text import TextStream
+from .ugm import UgmTokenizer
+from .wpm import WpmTokenizer
 
 __all__ = ["TextStream", "Tokenizer", "tokenizer_from"]
 
 MODELS: dict[str, Callable[[Mapping[str, Any]], Tokenizer]] = {
+    "bert": WpmTokenizer,
     "gemma4": BpeTokenizer,
     "gpt2": BpeTokenizer,
     "llama": SpmTokenizer,
+    "t5": UgmTokenizer,
     "whitespace": BpeTokenizer,
+}
+# What else llama.cpp knows, and why it is not here.
+REFUSED = {
+    "hybriddna": "DNA models with sequences of six bases as tokens",
+    "no_vocab": "the file holds no vocabulary: it takes and gives token ids alone",
+    "none": "the file holds no vocabulary: it takes and gives token ids alone",
+    "plamo2": "PLaMo's own kind",
+    "rwkv": "RWKV's own kind",
+    "test": "llama.cpp's own, for its tests",
 }
 
 
@@ -32,7 +45,8 @@ def tokenizer_from(metadata: Mapping[str, Any]) -> Tokenizer:
     if model is None:
         raise TokenizerError("the file has no tokenizer.ggml.model: it holds no vocabulary")
     if not isinstance(model, str) or model not in MODELS:
+        reason = f" ({REFUSED[model]})" if isinstance(model, str) and model in REFUSED else ""
         raise TokenizerError(
-            f"tokenizer.ggml.model {model!r} is not supported; supported: {', '.join(sorted(MODELS))}"
+            f"tokenizer.ggml.model {model!r}{reason} is not supported; supported: {', '.join(sorted(MODELS))}"
         )
     return MODELS[model](metadata)

@@ -16,8 +16,9 @@ class Tokenizer(ABC):
 
     Attributes: `n_vocab`; `bos_id`, `eos_id`, `eot_id` (None where the vocabulary has none); `eog_ids`,
     the tokens that end a generation; `add_bos`, `add_eos`: whether `encode(add_special=True)` adds them;
-    `vocab`: texts and kinds of all tokens; `add_space_prefix`: a space is put before a text, and taken away
-    when decoding; `clean_spaces`: whether the vocabulary asks for what `decode(clean_spaces=True)` does.
+    `before`, `after`: the ids that it adds; `vocab`: texts and kinds of all tokens; `add_space_prefix`: a
+    space is put before a text, and taken away when decoding; `clean_spaces`: whether the vocabulary is one
+    for which `decode(clean_spaces=True)` does something.
     """
 
     add_space_prefix = False
@@ -32,6 +33,8 @@ class Tokenizer(ABC):
         self.eog_ids = vocab.eog_ids
         self.add_bos = vocab.add_bos
         self.add_eos = vocab.add_eos
+        self.before = [self.bos_id] if self.add_bos and self.bos_id is not None else []
+        self.after = [self.eos_id] if self.add_eos and self.eos_id is not None else []
         # Places in `vocab.specials` by how the text starts: some vocabularies have thousands of one start.
         self._special_starts: dict[str, list[int]] = {}
         for place, token in enumerate(vocab.specials):
@@ -48,17 +51,13 @@ class Tokenizer(ABC):
         """
         if not text.isascii():
             _refuse_surrogates(text)
-        ids: list[int] = []
-        if add_special and self.add_bos and self.bos_id is not None:
-            ids.append(self.bos_id)
+        ids: list[int] = [*self.before] if add_special else []
         for part in self._find_specials(text, parse_special):
             if isinstance(part, int):
                 ids.append(part)
             else:
                 ids.extend(self._encode_text(part))
-        if add_special and self.add_eos and self.eos_id is not None:
-            ids.append(self.eos_id)
-        return ids
+        return ids + self.after if add_special else ids
 
     def decode(self, ids: Iterable[int], *, clean_spaces: bool = False) -> str:
         """The text of `ids`, special tokens written as they are.

@@ -143,6 +143,15 @@ class Vocab:
                     f"{PREFIX}add_{role}_token does not say otherwise"
                 )
 
+    def need(self, role: str) -> int:
+        """The id of a role. Raises: TokenizerError when neither the file nor a default gives one."""
+        if role not in self.roles:
+            raise TokenizerError(
+                f"the file has no {PREFIX}{_KEYS[role][0]}; this kind of vocabulary needs it, and has fewer "
+                "tokens than the usual id"
+            )
+        return self.roles[role]
+
     def _id(self, metadata: Mapping[str, Any], keys: Iterable[str]) -> int | None:
         for key in keys:
             value = metadata.get(PREFIX + key)

@@ -104,13 +104,14 @@ async def bench(
     peers: Sequence[PeerSpec] = (),
     path: str = "",
     contexts: Sequence[int] = (),
+    cache_type: str = "f32",
     turns: Turns | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Any]:
     """Time `rounds` generations of `gen` tokens after a prompt, past end tokens. Rates in tokens per second.
 
     `peers` do the same in turns with `lm`; for them `path` is the model's file. `contexts`: lengths in
-    tokens after which decoding is timed as well.
+    tokens after which decoding is timed as well. `cache_type`: what `lm` was loaded with, for the report.
 
     Raises: PagelmError for fewer than 2 generated tokens, or when the context ends before the generation;
     PeerError, SetupError for a peer.
@@ -131,6 +132,7 @@ async def bench(
     report = {
         "device": lm.device,
         "adapter": lm.adapter,
+        "cache_type": cache_type,
         "tuning": kernels_of(lm),
         "rounds": rounds,
         **figures(found[own.name]),

@@ -42,7 +42,9 @@ def as_markdown(report: Mapping[str, Any]) -> str:
 
 
 def device_of(report: Mapping[str, Any]) -> str:
-    return f"{report['device']} ({', '.join(filter(None, report['adapter'].values()))})"
+    kind = report.get("cache_type", "f32")  # reports of before have none
+    cache = "" if kind == "f32" else f", {kind} cache"
+    return f"{report['device']} ({', '.join(filter(None, report['adapter'].values()))}){cache}"
 
 
 def noise(report: Mapping[str, Any]) -> str:

@@ -20,10 +20,11 @@ class Arithmetic(Protocol):
 
     `cos_sin` (each (n_tokens, n_rot / 2)) is made once per pass for every rope of the model and handed to
     `rope`. `attention` notes `{at}.attn_scores` and `{at}.attn_softmax` of the last token when it gets a
-    trace.
+    trace. `cut_matters`: a token's result depends on how many come with it in a pass, beyond the last bits.
     """
 
     cache_dtype: type[np.floating[Any]]
+    cut_matters: bool
 
     def __init__(self, weights: Weights) -> None: ...
     def rows(self, name: str, ids: Sequence[int]) -> F32: ...
@@ -52,6 +53,7 @@ class Float32:
     """float32 activations on dequantised weights, a float32 cache, rope angles in float64."""
 
     cache_dtype: type[np.floating[Any]] = np.float32
+    cut_matters = False
 
     def __init__(self, weights: Weights) -> None:
         self.weights = weights

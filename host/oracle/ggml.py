@@ -107,15 +107,22 @@ def rms_norm(x: F32, weight: F32, eps: float) -> F32:
     return x * scale * weight
 
 
-def rope_cos_sin(positions: ArrayLike, n_rot: int, freq_base: float) -> tuple[F32, F32]:
-    """Cosines and sines (n_tokens, n_rot / 2) of angles multiplied up in float32: ggml_rope_cache_init."""
-    scale = np.float32(np.float64(freq_base) ** np.float64(np.float32(-2) / np.float32(n_rot)))
+def rope_cos_sin(
+    positions: ArrayLike, n_rot: int, freq_base: float, scale: float = 1.0, factors: F32 | None = None
+) -> tuple[F32, F32]:
+    """Cosines and sines (n_tokens, n_rot / 2) of angles multiplied up in float32: ggml_rope_cache_init.
+
+    `factors` (n_rot / 2) divide them, `scale` multiplies them.
+    """
+    step = np.float32(np.float64(freq_base) ** np.float64(np.float32(-2) / np.float32(n_rot)))
     theta = np.asarray(positions, np.float32)
     angles = np.empty((len(theta), n_rot // 2), np.float32)
     for i in range(n_rot // 2):
         angles[:, i] = theta
-        theta = theta * scale
-    sin, cos = sincosf(angles)
+        theta = theta * step
+    if factors is not None:
+        angles = angles / factors
+    sin, cos = sincosf(np.float32(scale) * angles)
     return cos, sin
 
 

@@ -81,6 +81,11 @@ class Oracle:
         activate = "clamped_swiglu" if hp.arch.activation == "clamped" else self._activation
         self._activate: Callable[..., F32] = getattr(self._math, activate)
 
+    @property
+    def cut_matters(self) -> bool:
+        """Whether logits depend on how tokens are cut into passes, beyond the last bits."""
+        return self._math.cut_matters
+
     def labels(self) -> list[str]:
         """The keys that `forward` puts into a trace, in order."""
         return labels(self.hparams, self.weights.operands)
@@ -105,7 +110,7 @@ class Oracle:
         row.
         Raises: ContextFull before anything is computed, TokenizerError for an id outside the vocabulary.
         """
-        rows = self._rows(ids, n_layers, trace)
+        rows = self._rows(ids, n_layers, trace, last=n_layers is None)
         return rows if n_layers is not None else self._logits(rows[-1:], trace)[0]
 
     def forward_all(self, ids: Sequence[int], first: int = 0) -> F32:
@@ -126,15 +131,19 @@ class Oracle:
             trace["argmax"] = np.array([ops.argmax(logits[-1])], np.float32)
         return logits
 
-    def _rows(self, ids: Sequence[int], n_layers: int | None, trace: Trace | None) -> F32:
-        """The residual stream after `n_layers` layers (None: all) for every id, BATCH ids at a time."""
+    def _rows(self, ids: Sequence[int], n_layers: int | None, trace: Trace | None, last: bool = False) -> F32:
+        """The residual stream after `n_layers` layers (None: all), BATCH ids at a time.
+
+        For every id, or with `last` for the last one of each batch alone.
+        """
         ids = [int(i) for i in ids]
         self._check(ids, n_layers)
         depth = self.hparams.n_layer if n_layers is None else n_layers
         start, parts = self.position, []
         for at in range(0, len(ids), BATCH):
             batch = ids[at : at + BATCH]
-            parts.append(self._batch(batch, start + at, depth, trace if at + BATCH >= len(ids) else None))
+            noted = trace if at + BATCH >= len(ids) else None
+            parts.append(self._batch(batch, start + at, depth, noted, last))
         if n_layers is None:
             self.position = start + len(ids)
         return np.concatenate(parts)
@@ -156,7 +165,7 @@ class Oracle:
             )
 
     @np.errstate(**AS_DEVICES_DO)
-    def _batch(self, ids: list[int], n_past: int, depth: int, trace: Trace | None) -> F32:
+    def _batch(self, ids: list[int], n_past: int, depth: int, trace: Trace | None, last: bool) -> F32:
         hp, math = self.hparams, self._math
         positions = np.arange(n_past, n_past + len(ids))
         x = scaled(math.rows("token_embd.weight", ids), hp.embedding_scale)
@@ -168,10 +177,13 @@ class Oracle:
                 trace["embed_positions"] = x[-1].copy()
         turns = [math.cos_sin(positions, *how) for how in zip(hp.ropes, self._factors, strict=True)]
         for layer in range(depth):
-            x = self._layer(layer, x, n_past, turns, trace)
+            x = self._layer(layer, x, n_past, turns, trace, last and layer == depth - 1)
         return x
 
-    def _layer(self, layer: int, x: F32, n_past: int, turns: Sequence[CosSin], trace: Trace | None) -> F32:
+    def _layer(
+        self, layer: int, x: F32, n_past: int, turns: Sequence[CosSin], trace: Trace | None, last: bool
+    ) -> F32:
+        """What the layer makes of the rows x; with `last` its second block sees the last of them alone."""
         hp, math, at = self.hparams, self._math, f"blk.{layer}"
         n_tokens, n_keys = len(x), n_past + len(x)
         rope, window = hp.layers[layer].rope, hp.layers[layer].window
@@ -223,6 +235,8 @@ class Oracle:
         if hp.arch.post_norm:
             att = norm("post_attention_norm", att)
         x = add("attn_residual", x, att)
+        if last:
+            x, attn_in = x[-1:], attn_in[-1:]
 
         ffn_norm = f"{at}.{hp.arch.ffn_norm}"
         parallel = hp.arch.parallel and f"{ffn_norm}.weight" not in self.weights
@@ -236,7 +250,7 @@ class Oracle:
         return add("ffn_residual", x, norm("post_ffw_norm", linear("ffn_down", act)))
 
     def _experts(self, at: str, x: F32, logits: F32, note: Callable[[str, F32], F32]) -> F32:
-        """What each token's experts make of its row of x, by the weights that the router's logits give them."""
+        """What each token's experts make of its row of x, by the weights that the router gives them."""
         hp = self.hparams
         assert hp.arch.experts is not None
         chosen, shares = ops.top_experts(logits, hp.n_expert_used, hp.arch.experts.over_all)

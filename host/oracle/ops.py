@@ -87,9 +87,10 @@ def softmax(scores: F32, sinks: F32 | None = None) -> F32:
 
 
 def top_experts(logits: F32, n_used: int, over_all: bool) -> tuple[NDArray[np.int64], F32]:
-    """The `n_used` largest of each row of logits (n_tokens, n_expert), from large to small, and their weights.
+    """The `n_used` largest of each row of logits (n_tokens, n_expert), largest first, and their weights.
 
-    Weights are a softmax over the chosen, or `over_all` of the row; both (n_tokens, n_used). arXiv:2101.03961.
+    Weights are a softmax over the chosen, or `over_all` of the row; both (n_tokens, n_used).
+    arXiv:2101.03961.
     """
     chosen = np.argsort(-logits, axis=-1, kind="stable")[:, :n_used]
     if over_all:

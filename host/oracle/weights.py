@@ -1,4 +1,4 @@
-"""The oracle's view of a GGUF file: hyper-parameters, raw bytes of operands, float32 operands decoded once.
+"""The oracle's view of a GGUF model: hyper-parameters, raw bytes of operands, float32 operands decoded once.
 
 Header and checks are the guest's own (`pagelm.gguf`, `pagelm.hparams`, `pagelm.tensors`); the numbers are
 decoded here.
@@ -13,35 +13,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pagelm.device import Source
-from pagelm.gguf import Gguf, read_gguf
+from pagelm.gguf import Gguf
 from pagelm.host.oracle.dequant import DEQUANT
 from pagelm.host.oracle.half import F32
 from pagelm.hparams import hparams_from
 from pagelm.sources import FileSource
+from pagelm.split import SplitSource, read_model
 from pagelm.tensors import operands_of
 
 T = TypeVar("T")
 
 
 class Weights:
-    """Operands of one file by name. Bytes are mapped, not read; `tensor` decodes on first use and keeps it.
+    """A model's operands by name. Bytes are mapped, not read; `tensor` decodes on first use and keeps it.
 
-    Instead of a path there may be a source whose reads need no waiting.
+    The path of any part of a split model stands for all of it. Instead of a path there may be a source whose
+    reads need no waiting.
     Raises: SourceError, GgufError, ArchError, as loading for a GPU does.
     """
 
     def __init__(self, model: str | os.PathLike[str] | Source) -> None:
-        self._file: NDArray[np.uint8] | None = None
+        self._files: list[NDArray[np.uint8]] = []
         if isinstance(model, str | os.PathLike):
-            self._source: Source = FileSource(model)
+            self._source: Source = SplitSource([FileSource(model)])
             try:
-                self.gguf: Gguf = _finish(read_gguf(self._source))
+                self.gguf: Gguf = _finish(read_model(self._source))
             finally:
                 self._source.close()
-            self._file = np.memmap(model, np.uint8, mode="r")
+            self._files = [np.memmap(part.name, np.uint8, mode="r") for part in self.gguf.parts]
         else:
             self._source = model
-            self.gguf = _finish(read_gguf(model))
+            self.gguf = _finish(read_model(model))
         self.hparams = hparams_from(self.gguf)
         self.operands = operands_of(self.hparams, self.gguf)
         self._decoded: dict[str, F32] = {}
@@ -64,9 +66,10 @@ class Weights:
         info = self.gguf.tensors[operand.tensor]
         row = info.nbytes * max(1, operand.n_in) // prod(info.shape)
         at, nbytes = self.gguf.at(info) + operand.row0 * row, operand.n_rows * row
-        if self._file is None:
+        if not self._files:
             return np.frombuffer(_finish(self._source.read(at, nbytes)), np.uint8)
-        return np.asarray(self._file[at : at + nbytes])
+        at -= self.gguf.parts[info.part].at
+        return np.asarray(self._files[info.part][at : at + nbytes])
 
     def rows(self, name: str, ids: Sequence[int]) -> F32:
         """Some rows of a matrix in float32 (len(ids), columns), without decoding the others."""

@@ -6,14 +6,18 @@ import js
 
 import pagelm
 from pagelm.device.default import open_gpu
+from pagelm.split import part_names
 
-STORED = "pagelm-loads.gguf"
+
+async def store(url: str) -> list[Any]:
+    """Put the file at `url`, or all parts of a split model, into the private file system; their handles."""
+    names = part_names(url) or [url]
+    return [await _stored(name, f"pagelm-loads-{i}.gguf") for i, name in enumerate(names)]
 
 
-async def store(url: str) -> Any:
-    """Put the file at `url` into the private file system. Returns its handle."""
+async def _stored(url: str, name: str) -> Any:
     folder = await js.navigator.storage.getDirectory()
-    handle = await folder.getFileHandle(STORED, create=True)
+    handle = await folder.getFileHandle(name, create=True)
     answer = await js.fetch(url)
     if not answer.ok:
         raise pagelm.errors.SourceError(f"{url}: the server answered {answer.status}")
@@ -31,7 +35,7 @@ async def time_load(source: Any, n_ctx: int | None) -> dict[str, float]:
         first = await pagelm.load(source, gpu=gpu, n_ctx=n_ctx)
         second = await pagelm.load(source, gpu=gpu, n_ctx=n_ctx)
         return {
-            "weights_bytes": first.gguf.size - first.gguf.data_offset,
+            "weights_bytes": first.gguf.size - first.gguf.header_bytes,
             "load_s": first.timing.load_s,
             "weights_s": first.timing.weights_s,
             "compile_s": first.timing.compile_s,

@@ -123,10 +123,16 @@ async function load(args) {
   }
 }
 
+// One file, or all parts of a split model in any order.
+function loadFiles(files) {
+  if (files.length) load({ file: files.length > 1 ? files : files[0] });
+}
+
 function showModel(info) {
   const file = format.fileName(info.name);
   const { "general.name": name, "general.architecture": architecture } = info.metadata;
-  const facts = [architecture, format.bytes(info.size), `context ${format.tokens(info.n_ctx)}`];
+  const files = info.n_parts > 1 ? [`${info.n_parts} files`] : [];
+  const facts = [architecture, ...files, format.bytes(info.size), `context ${format.tokens(info.n_ctx)}`];
   say("model-name", name || file);
   say("model-facts", [name ? file : null, ...facts].filter(Boolean).join(" · "));
   say("python-status", `Loaded in ${format.seconds(info.timing.load_s)}`);
@@ -233,9 +239,9 @@ function listen() {
   });
   $("choose").addEventListener("click", () => $("file").click());
   $("file").addEventListener("change", () => {
-    const [file] = $("file").files;
+    const files = [...$("file").files];
     $("file").value = ""; // choosing the same file again is a change too
-    if (file) load({ file });
+    loadFiles(files);
   });
   $("change").addEventListener("click", () => {
     state.choosing = !state.choosing;
@@ -277,8 +283,7 @@ function listenForFiles() {
     if (!carriesFile(event)) return;
     event.preventDefault();
     show("drop", false);
-    const [file] = event.dataTransfer.files;
-    if (file) load({ file });
+    loadFiles([...event.dataTransfer.files]);
   });
 }
 

@@ -96,18 +96,23 @@ class Service:
         self,
         call: Call,
         *,
-        url: str | None = None,
+        url: str | Sequence[str] | None = None,
         file: Any = None,
         n_ctx: int | None = None,
         memory_budget: int | None = None,
+        cache_type: str = "f32",
         tune: str = "cached",
     ) -> dict[str, Any]:
-        """Load from a URL, or from a File, Blob or bytes; the model before it is closed first."""
+        """Load from a URL, or from a File, Blob or bytes, or lists of them: the parts of a split model.
+
+        The model before it is closed first.
+        """
         await self.close(call)
         self._model = model = await pagelm.load(
             file if url is None else url,
             n_ctx=n_ctx,
             memory_budget=memory_budget,
+            cache_type=cache_type,
             tune=tune,
             on_progress=lambda p: call.event("progress", phase=p.phase, done=p.done, total=p.total),
             cancel=call.cancel,
@@ -115,6 +120,7 @@ class Service:
         return {
             "name": model.gguf.name,
             "size": model.gguf.size,
+            "n_parts": len(model.gguf.parts),
             "metadata": summary(model.gguf.metadata),
             "n_tensors": len(model.gguf.tensors),
             "n_vocab": model.tokenizer.n_vocab,

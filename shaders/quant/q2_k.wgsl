@@ -1,21 +1,27 @@
 // Q2_K: weight = d * scale * q - dmin * minimum, q of two bits, scale and minimum of four for each 16.
 //   q   a cell is vec2u, see lib/turned.wgsl: in word s, of quarter s ^ lane, bits 2 and 3 of byte i are element
 //       4 quarter + i, bits 4 and 5 element 16 + 4 quarter + i
-//   s   see scale/super.wgsl; the small ones are scale and minimum of the first and of the second 16
-// uses    scale/super.wgsl lib/cell.wgsl lib/turned.wgsl
+//   s   see scale/f16_super.wgsl; the small ones are scale and minimum of the first and of the second 16
+// uses    scale/f16_super.wgsl lib/cell.wgsl lib/turned.wgsl
 // source  block_q2_K in https://github.com/ggml-org/llama.cpp/blob/80fb11ac73e66d89eae2c6a91d8a77428fa733ed/ggml/src/ggml-common.h
 @group(0) @binding(0) var<storage, read>       q: array<vec2u>;
 const HIGH = 0u;
 const SCALE_A = vec4f(0x1p-2, 0x1p-10, 0x1p-18, 0x1p-26);
 const SCALE_B = vec4f(0x1p-4, 0x1p-12, 0x1p-20, 0x1p-28);
 
+alias Scales = vec4f;  // d * scale of the first and of the second half, - dmin * minimum of them
+
+fn dm_of(pair: vec2f, small: u32) -> Scales {
+  let four = vec4f((vec4u(small) >> vec4u(0u, 8u, 4u, 12u)) & vec4u(0xfu));
+  return pair.xxyy * vec4f(four.xy, -four.zw);
+}
+
 struct Words {
-  v: vec4i, dm: vec4f,  // scales of the first and the second half, their minima
+  v: vec4i, dm: Scales,
 }
 
 fn words(cell: u32) -> Words {
-  let small = vec4f((vec4u(small_of(cell)) >> vec4u(0u, 8u, 4u, 12u)) & vec4u(0xfu));
-  return Words(turned(q[cell]), pair_of(cell).xxyy * vec4f(small.xy, -small.zw));
+  return Words(turned(q[cell]), scales_of(cell));
 }
 
 // repeat i in 0..4

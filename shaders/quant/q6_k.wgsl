@@ -1,9 +1,9 @@
 // Q6_K: weight = d * scale * (q - 32), q of six bits, a signed byte of scale for each 16.
 //   q   a cell is vec4u: in word s, of quarter s ^ lane, byte i has the low nibble of element 4 quarter + i and the
 //       high nibble of element 16 + 4 quarter + i, the top one with its sign bit flipped (minus 32)
-//   s   see scale/super.wgsl; the small scales are those of the first and the second 16. The high bits of each
-//       word's bytes, 4 and 5 of the first element and 2 and 3 of the second, lie as lib/turned.wgsl says
-// uses    scale/super.wgsl lib/cell.wgsl lib/turned.wgsl
+//   s   see scale/<F>_super.wgsl and lib/signed_scales.wgsl; the high bits of each word's bytes, 4 and 5 of the first
+//       element and 2 and 3 of the second, lie as lib/turned.wgsl says
+// uses    scale/<F>_super.wgsl lib/signed_scales.wgsl lib/cell.wgsl lib/turned.wgsl
 // source  block_q6_K in https://github.com/ggml-org/llama.cpp/blob/80fb11ac73e66d89eae2c6a91d8a77428fa733ed/ggml/src/ggml-common.h
 @group(0) @binding(0) var<storage, read>       q: array<vec4u>;
 const HIGH = 2u;
@@ -11,13 +11,12 @@ const SCALE_A = vec4f(0x1p0, 0x1p-8, 0x1p-16, 0x1p-24);
 const SCALE_B = vec4f(0x1p-2, 0x1p-10, 0x1p-18, 0x1p-26);
 
 struct Words {
-  v: vec4i, h: vec4i, dm: vec2f,  // the scales of the first and the second half
+  v: vec4i, h: vec4i, dm: Scales,
 }
 
 fn words(cell: u32) -> Words {
   let bits = turned(vec2u(high_of(cell, 0u), high_of(cell, 1u)));
-  let small = bitcast<vec2i>(vec2u(small_of(cell)) << vec2u(24u, 16u)) >> vec2u(24u);
-  return Words(bitcast<vec4i>(q[cell]), bits, pair_of(cell).x * vec2f(small));
+  return Words(bitcast<vec4i>(q[cell]), bits, scales_of(cell));
 }
 
 // repeat i in 0..4

@@ -5,7 +5,7 @@ const WORDS = 1u;
 
 fn move_words(at: u32, element: u32, to: u32, lane: u32) {
   // repeat quarter in 0..4
-  q[to + ({quarter}u ^ lane)] = load_word(at + 1u + 4u * {quarter}u);
+  q[to + ({quarter}u ^ lane)] = load_word(at + 1u + 4u * {quarter}u) ^ 0x80000000u;
   // end
 }
 

@@ -1,6 +1,6 @@
 // Q2_K in the file: 84 bytes, 16 bytes of scale (low half) and minimum, 64 bytes, of each 128 elements 32 with two
 // bits of elements j, 32 + j, 64 + j, 96 + j, f16 d, f16 dmin.
-// uses    keep/super.wgsl lib/turned.wgsl
+// uses    keep/f16_super.wgsl lib/turned.wgsl
 const SUPER_BYTES = 84u;
 const HIGH = 0u;
 

@@ -1,6 +1,6 @@
 // Q3_K in the file: 110 bytes, 32 bytes whose bit i is the third of elements 32 i + j, 64 bytes, of each 128 elements
 // 32 with two bits of elements j, 32 + j, 64 + j, 96 + j, 12 bytes of 16 scales, f16 d.
-// uses    keep/super.wgsl lib/five_file.wgsl
+// uses    keep/f16_super.wgsl lib/five_file.wgsl
 const SUPER_BYTES = 110u;
 const HIGH = 1u;
 

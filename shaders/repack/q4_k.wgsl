@@ -1,6 +1,6 @@
 // Q4_K in the file: 144 bytes, f16 d, f16 dmin, 12 bytes of scales and minima, 128 bytes of nibbles: byte 32 i + j
 // holds elements 64 i + j (low) and 64 i + 32 + j (high).
-// uses    keep/super.wgsl lib/six_minima.wgsl
+// uses    keep/<F>_super.wgsl lib/six_minima.wgsl lib/six_minima_file.wgsl
 const SUPER_BYTES = 144u;
 const HIGH = 0u;
 

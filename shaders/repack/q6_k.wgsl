@@ -1,7 +1,7 @@
 // Q6_K in the file: 210 bytes. Of each 128 elements 64 bytes of nibbles (32 low and 32 high of elements 0 … 31 and
 // 64 … 95, then of the others), all of these first; then for each 128 elements 32 bytes with two bits of elements
 // j, 32 + j, 64 + j, 96 + j; then 16 scales; then f16 d.
-// uses    keep/super.wgsl lib/turned.wgsl
+// uses    keep/<F>_super.wgsl lib/signed_scales.wgsl lib/turned.wgsl
 const SUPER_BYTES = 210u;
 const HIGH = 2u;
 

@@ -24,6 +24,7 @@ from pagelm.forward import baseline, fused
 from pagelm.gguf import read_gguf
 from pagelm.host import check as checks
 from pagelm.host import cli
+from pagelm.host.cpu_lm import CpuLm
 from pagelm.host.oracle import Oracle
 from pagelm.host.reference import LLAMA_CPP, Case, Reference, check_reference
 from pagelm.hparams import hparams_from
@@ -102,8 +103,8 @@ def test_error_below_the_tolerance_is_ok_and_above_it_is_not(tiny):
     wrong = oracle_with_wrong_weight(tiny, "output.weight", by=1e-3)
     rel = check(cpu_lm(tiny, oracle=wrong), tiny)["max_rel_logit_diff"]
     assert rel > 0
-    assert check(cpu_lm(tiny, oracle=wrong), tiny, tolerance=rel * 1.01)["ok"]
-    assert not check(cpu_lm(tiny, oracle=wrong), tiny, tolerance=rel * 0.99)["ok"]
+    assert check(cpu_lm(tiny, oracle=wrong), tiny, rule=checks.Rule("f32", rel * 1.01))["ok"]
+    assert not check(cpu_lm(tiny, oracle=wrong), tiny, rule=checks.Rule("f32", rel * 0.99))["ok"]
 
 
 def test_other_ids_are_not_ok_however_small_the_difference(tiny):
@@ -114,6 +115,42 @@ def test_other_ids_are_not_ok_however_small_the_difference(tiny):
 
     report = check(cpu_lm(tiny, OtherIds), tiny)
     assert not report["ids_equal"] and not report["ok"]
+
+
+class SecondBest(CpuLm):
+    """Chooses the runner-up at the second step; its logits are the oracle's."""
+
+    async def trace(self, prompt_ids, n, forced=None):
+        seen = 0
+        async for token, logits in super().trace(prompt_ids, n, forced):
+            seen += 1
+            yield int(logits.argsort()[-2]) if seen == 2 else token, logits
+
+
+def test_other_ids_are_ok_in_near_ties_alone_and_where_the_rule_allows_them(tiny):
+    lines, runner_up = [], cpu_lm(tiny, SecondBest)
+    margin = max(case["id_margin"] for case in check(runner_up, tiny)["cases"])
+    assert 0 < margin < float("inf")
+    near = check(runner_up, tiny, rule=checks.Rule("f16", 1.0, near_tie=margin * 1.01), say=lines.append)
+    assert near["ok"] and not near["ids_equal"] and near["near_ties"] >= len(PROMPTS)
+    assert lines[1].split()[2] == "near"
+    assert lines[-2].startswith(f"near-ties at {near['near_ties']} steps") and f"{margin:.2e}" in lines[-2]
+    assert "(allowed 1 with an f16 cache)" in lines[-1]
+    assert (near["cache_type"], near["tolerance"]) == ("f16", 1.0)
+    far = check(runner_up, tiny, rule=checks.Rule("f16", 1.0, near_tie=margin))
+    assert not far["ok"] and far["near_ties"] < near["near_ties"]
+    assert not check(runner_up, tiny, rule=checks.Rule("f32", 1.0))["ok"]
+
+
+def test_margins_by_hand():
+    want = np.float32([1, -4, 2])
+    assert checks.rel_margin(want, 0) == 0.25 and checks.rel_margin(want, 2) == 0
+    assert checks.rel_margin(np.float32([0, 0]), 1) == float("inf")
+    assert checks.rel_margin(np.float32([1, np.nan]), 0) == float("inf")
+
+
+def test_rules_are_those_of_the_cache():
+    assert checks.RULES == {"f32": checks.Rule("f32", 1e-5, 0.0), "f16": checks.Rule("f16", 2e-3, 2e-3)}
 
 
 def test_nan_logits_count_as_infinitely_wrong(tiny):

@@ -35,6 +35,28 @@ def test_run_defaults_to_the_browser_and_hands_the_options_on(fake):
     device, model, options = fake.opened_with[0]
     assert (device, model) == ("browser", fake.model)
     assert options["n_ctx"] == 99 and options["memory_budget"] == 2 << 20
+    assert options["cache_type"] == "f32"
+
+
+@pytest.mark.parametrize("command", [("run", "--prompt", "hi"), ("bench", "--gen", "2", "--rounds", "1")])
+def test_the_cache_type_is_handed_on(fake, command):
+    result = invoke(*command, fake.model, "--cache-type", "f16")
+    assert result.exit_code == 0 and fake.opened_with[0][2]["cache_type"] == "f16"
+    assert ("native (fake, none), f16 cache\n" in result.stdout) == (command[0] == "bench")
+
+
+def test_inspect_plans_the_cache_asked_for(tiny):
+    wide, half = (
+        json.loads(invoke("inspect", tiny, "--json", "--cache-type", kind).stdout)["plan"]["kv_cache"]
+        for kind in ("f32", "f16")
+    )
+    assert half == wide // 2 > 0
+
+
+def test_the_cpu_has_no_cache_type_to_choose(tiny):
+    result = invoke("run", tiny, "--prompt", "hi", "--device", "cpu", "--cache-type", "f16")
+    assert result.exit_code == 2
+    assert "cache_type is 'f16', but the device cpu, the oracle, has f32" in result.stderr
 
 
 def test_run_quiet_prints_the_text_alone(fake):

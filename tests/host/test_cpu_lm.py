@@ -1,11 +1,16 @@
 """The device cpu: what it chooses where logits are not finite; that it refuses what a GPU does, alike."""
 
 import asyncio
+from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from fake_gpu import FakeGpu
+from split_gguf import write_parts
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
 from tiny_gguf import tiny_model
 
 from pagelm.errors import ContextFull, LimitError, NumericError, PagelmError, PromptError
@@ -13,6 +18,7 @@ from pagelm.host import cli
 from pagelm.host.cpu_lm import CpuLm
 from pagelm.host.inspect import inspect
 from pagelm.host.oracle import model, ops
+from pagelm.host.server import serve_app
 from pagelm.loading import load_model
 from pagelm.sources import FileSource
 
@@ -45,6 +51,23 @@ def run(work, path, **options):
             await lm.close()
 
     return asyncio.run(main())
+
+
+@pytest.mark.parametrize("place", ["path", "url"])
+def test_split_model_says_what_the_whole_one_does(tiny, tmp_path, place):
+    async def ids(lm):
+        assert await lm.encode("hello") == lm.tokenizer.encode("hello")
+        return (await lm.generate([5, 6, 7], 6, True))["ids"]
+
+    paths = write_parts(tmp_path, Path(tiny).read_bytes(), [0, 7])
+    expected = run(ids, tiny)
+    if place == "path":
+        assert run(ids, str(paths[1])) == expected
+        return
+    told = []
+    with serve_app(Starlette(routes=[Mount("/", StaticFiles(directory=tmp_path))])) as server:
+        assert run(ids, server.url + paths[1].name, on_progress=told.append) == expected
+    assert told[-1].done == told[-1].total == sum(path.stat().st_size for path in paths)
 
 
 def on_gpu(work, path, **options):

@@ -1,8 +1,10 @@
 """`inspect`: the header's content, readable and short, and what the model will cost."""
 
 import asyncio
+import re
 
 import pytest
+from split_gguf import write_parts
 from tiny_gguf import tiny_model
 
 from pagelm.errors import GgufError, SourceError
@@ -32,6 +34,25 @@ def test_tensors_are_listed_with_shape_type_and_place_in_the_file(tiny):
     assert report["file"]["bytes"] == tiny.stat().st_size
 
 
+def test_split_model_is_shown_as_one_with_its_parts(tiny, tmp_path):
+    paths = write_parts(tmp_path, tiny.read_bytes(), [0, 7])
+    whole, report = report_on(tiny), report_on(paths[2])
+    file = report["file"]
+    assert file["name"] == str(paths[0]) and file["bytes"] == sum(path.stat().st_size for path in paths)
+    assert [part["name"] for part in file["parts"]] == [str(path) for path in paths]
+    assert [part["bytes"] for part in file["parts"]] == [path.stat().st_size for path in paths]
+    assert [t["part"] for t in report["tensors"]] == [1] * 7 + [2] * 13
+    assert report["plan"] == whole["plan"]
+    for mine, its in zip(report["tensors"], whole["tensors"], strict=True):
+        data = paths[mine["part"]].read_bytes()[mine["offset"] :][: mine["nbytes"]]
+        assert data == tiny.read_bytes()[its["offset"] :][: its["nbytes"]]
+    text = as_text(report)
+    assert "\nparts (3)\n" in text
+    for path, n in zip(paths, (0, 7, 13), strict=True):
+        assert re.search(rf"  {re.escape(str(path))}  +{n} tensors  +{path.stat().st_size:,} bytes\n", text)
+    assert "part" not in whole["tensors"][0] and "parts" not in whole["file"]
+
+
 def test_long_arrays_are_shortened_unless_asked_for(tiny):
     short = report_on(tiny)["metadata"]["tokenizer.ggml.tokens"]
     full = report_on(tiny, full=True)["metadata"]["tokenizer.ggml.tokens"]
@@ -44,6 +65,7 @@ def test_plan_adds_up_and_follows_the_context(tiny):
     parts = ("weights", "kv_cache", "activations", "tables", "staging")
     assert plan["total"] == sum(plan[part] for part in parts)
     assert plan["kv_cache"] == 2 * 2 * 100 * 32 * 4  # keys and values, layers, positions, n_embd_kv, f32
+    assert report_on(tiny, n_ctx=100, cache_type="f16")["plan"]["kv_cache"] == plan["kv_cache"] // 2
     assert report_on(tiny)["plan"]["n_ctx"] == 256  # the model's own
 
 

@@ -112,6 +112,26 @@ def test_server_gives_nothing_outside_its_folders(server: RunningServer, path: s
     assert b"not for the page" not in answer.body
 
 
+@pytest.mark.parametrize("named", [1, 3])
+def test_all_parts_of_a_split_model_are_served_and_nothing_beside_them(
+    tmp_path: Path, with_pyodide: None, named: int
+) -> None:
+    names = [f"m-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
+    for i, name in enumerate(names, 1):
+        (tmp_path / name).write_bytes(bytes(range(i)))
+    for other in ("m-00004-of-00003.gguf", "m-00001-of-00002.gguf", "n-00001-of-00003.gguf", "m.gguf"):
+        (tmp_path / other).write_bytes(b"not offered")
+    with start_server(tmp_path / names[named - 1]) as running:
+        offered = json.loads(ask(running, "/model.json").body)["model"]
+        assert offered == {"name": names[named - 1], "url": f"model/{names[named - 1]}", "bytes": 6}
+        for i, name in enumerate(names, 1):
+            assert ask(running, f"/model/{name}").body == bytes(range(i))
+        for other in ("m-00004-of-00003.gguf", "m-00001-of-00002.gguf", "n-00001-of-00003.gguf", "m.gguf"):
+            assert ask(running, f"/model/{other}").status == 404
+        (tmp_path / names[1]).unlink()
+        assert ask(running, f"/model/{names[1]}").status == 404
+
+
 def test_server_takes_no_uploads(server: RunningServer) -> None:
     assert ask(server, model_path(server), "PUT").status == 405
     assert ask(server, "/page/page.js", "POST").status == 405

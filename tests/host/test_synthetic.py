@@ -11,7 +11,8 @@ from pagelm.errors import SourceError
 from pagelm.gguf import read_gguf
 from pagelm.host.bench_gpu import n_weights
 from pagelm.host.synthetic import SHAPES, Shape, SyntheticSource
-from pagelm.hparams import expected_tensors, hparams_from
+from pagelm.hparams import hparams_from
+from pagelm.tensors import operands_of
 from pagelm.tokenizer import tokenizer_from
 
 TINY = Shape("tiny", 64, 2, 4, 2, 96, 320, n_ctx_train=256)
@@ -65,15 +66,14 @@ def test_shapes_are_models_that_pagelm_takes(shape):
     """Headers alone; the largest has 5 GB."""
     found = asyncio.run(read_gguf(SyntheticSource(shape)))
     hp = hparams_from(found)
-    tensors = expected_tensors(hp, found)
+    operands = operands_of(hp, found)
     assert (hp.n_embd, hp.n_layer, hp.n_ff, hp.n_vocab) == (
         shape.n_embd,
         shape.n_layer,
         shape.n_ff,
         shape.n_vocab,
     )
-    matrices = {name: sizes for name, sizes in tensors.items() if len(sizes) == 2}
-    assert n_weights(shape) == sum(rows * columns for rows, columns in matrices.values())
+    assert n_weights(shape) == sum(operand.n_rows * operand.n_in for operand in operands.values())
     text = "Straße 🙂 \n"
     tokenizer = tokenizer_from(found.metadata)
     assert tokenizer.decode(tokenizer.encode(text)) == text

@@ -5,25 +5,47 @@ from dataclasses import replace
 
 import numpy as np
 from kernel_case import KernelCase
-from kernels.attention import baseline_cases, combine_cases, kv_store_cases, rope_cases, stretch_cases
+from kernels.activation import activation_cases, bias_cases
+from kernels.attention import (
+    baseline_cases,
+    combine_cases,
+    half_cases,
+    kv_store_cases,
+    rope_cases,
+    stretch_cases,
+)
 from kernels.data import MORE, TILES, Tile
-from kernels.elementwise import elementwise_cases, embed_cases, more_embed_cases, rms_norm_cases, share_cases
+from kernels.elementwise import (
+    elementwise_cases,
+    embed_cases,
+    more_embed_cases,
+    scaled_embed_cases,
+    share_cases,
+)
+from kernels.linear import linear_cases
 from kernels.maxima import accept_cases, argmax_cases, logits_cases
+from kernels.norms import heads_cases, norm_cases
 from kernels.probes import probe_cases
 from kernels.products import THOROUGH, gate_up_cases, matmul_cases, project_cases, qkv_cases
 from kernels.repacking import repack_cases
 
 from pagelm.kernels import variants
+from pagelm.quants import QUANTS as TABLE
 
 
 def widened(case: KernelCase) -> KernelCase:
-    """The same with f32 scales: exactly the numbers that the f16 ones stand for."""
-    s = case.inputs["s"].view(np.float16).astype(np.float32)
-    expect = dict(case.expect)
-    if "s" in expect:  # what repack writes, as bits
-        s = s.view(np.uint32)
-        bits = expect["s"].values.view(np.float16).astype(np.float32).view(np.uint32)
-        expect["s"] = replace(expect["s"], values=bits)
+    """The same with f32 scales: exactly the numbers that those of the file stand for."""
+    s, quant, expect = case.inputs["s"], case.op.variant.quant, dict(case.expect)
+    if quant in MORE:  # written by repack, in a buffer of another size
+        s = np.zeros(s.size * TABLE[quant].wide // TABLE[quant].beside, s.dtype)
+        if "s" in expect:
+            expect["s"] = replace(expect["s"], values=np.zeros(s.size))
+    else:
+        s = s.view(np.float16).astype(np.float32)
+        if "s" in expect:  # what repack writes, as bits
+            s = s.view(np.uint32)
+            bits = expect["s"].values.view(np.float16).astype(np.float32).view(np.uint32)
+            expect["s"] = replace(expect["s"], values=bits)
     op = replace(case.op, variant=replace(case.op.variant, scales="f32"))
     first = tuple(widened(of) for of in case.first)
     return replace(
@@ -31,23 +53,46 @@ def widened(case: KernelCase) -> KernelCase:
     )
 
 
+def halved(case: KernelCase) -> KernelCase:
+    """A case of qkv with an f16 cache; what is already there is rounded first."""
+    inputs, expect = dict(case.inputs), dict(case.expect)
+    for name in ("k_cache", "v_cache"):
+        inputs[name] = inputs[name].astype(np.float16)
+        values, allowed = expect[name].values, np.asarray(expect[name].tolerance)
+        rounding = 2.0**-10 * (np.abs(values) + allowed) + 2.0**-14
+        expect[name] = replace(
+            expect[name],
+            values=np.where(allowed > 0, np.clip(values, -65504, 65504), inputs[name]),
+            tolerance=np.where(allowed > 0, allowed + rounding, 0),
+            why=expect[name].why + ", + 2^-10 |v|",
+        )
+    op = replace(case.op, variant=replace(case.op.variant, cache="f16"))
+    return replace(case, id=case.id + "-f16", op=op, inputs=inputs, expect=expect)
+
+
 EVERY: list[KernelCase] = [
     *share_cases(),
     *repack_cases(),
     *embed_cases(),
     *more_embed_cases(),
+    *scaled_embed_cases(),
     *matmul_cases(),
     *qkv_cases(),
     *gate_up_cases(),
+    *linear_cases(),
     *project_cases(),
     *logits_cases(),
-    *rms_norm_cases(),
+    *norm_cases(),
+    *heads_cases(),
     *rope_cases(),
     *kv_store_cases(),
     *baseline_cases(),
     *stretch_cases(),
+    *half_cases(),
     *combine_cases(),
     *elementwise_cases(),
+    *activation_cases(),
+    *bias_cases(),
     *argmax_cases(),
     *probe_cases(),
     *accept_cases(),
@@ -58,6 +103,14 @@ EVERY += [
     widened(case)
     for case in EVERY
     if case.op.variant.scales and replace(case.op.variant, scales="f32") in WIDE
+]
+HALF = {variant for variant in variants() if variant.cache == "f16"}
+EVERY += [
+    halved(case)
+    for case in EVERY
+    if case.id.startswith("qkv-")
+    and case.id.endswith("-9/3x64")
+    and replace(case.op.variant, cache="f16") in HALF
 ]
 
 

@@ -114,7 +114,7 @@ class Weights:
     @property
     def scales(self) -> str | None:
         """How `tiles` keeps them: as the file does (`widened` makes cases with f32 of these)."""
-        return "f16" if TABLE[self.quant].scales else None
+        return "f16" if TABLE[self.quant].wide else None
 
     @property
     def spread(self) -> np.ndarray:

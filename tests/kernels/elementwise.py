@@ -1,5 +1,7 @@
 """Cases of the kernels that work on rows of activations, of the look-up of tokens, and of argmax."""
 
+from dataclasses import replace
+
 import numpy as np
 from blocks import adversarial, size_of
 from kernel_case import Expect, KernelCase
@@ -15,7 +17,6 @@ from kernels.data import (
     padded,
     quantised,
     rng,
-    rows,
     spiky,
     state,
 )
@@ -90,50 +91,75 @@ def embed_case(
     return KernelCase(name, op, inputs, outputs, n_tokens, first=first)
 
 
-def rms_norm_cases() -> list[KernelCase]:
-    cases = []
-    for n in (1, 63, 64, 65, 576, 1000):
-        r = rng(f"rms_norm-{n}")
-        stride, eps = padded(n), 1e-5
-        x = spiky(r, 3, n)
-        x[1] = 0
-        w = (1 + 0.1 * r.standard_normal(n)).astype(np.float32)
-        expect = np.zeros((3, stride))
-        expect[:, :n] = f64(x) / np.sqrt((f64(x) ** 2).mean(1, keepdims=True) + np.float32(eps)) * w
-        inputs = {"x": rows(x, stride), "w": w, "state": state(0, 3), "y": filled(0, 3, stride)}
-        overrides = {"N_EMBD": n, "STRIDE": stride, "EPS": eps}
-        op = Op("rms_norm", Variant("rms_norm"), tuple(inputs), overrides, workgroups=1)
-        # with one invocation the sum of squares is a plain running sum: up to n / 2 roundings
-        allowed = (4e-6 + 3e-8 * n**0.5) * np.abs(expect) + 1e-30
-        why = "relative 4e-6, + 3e-8 sqrt(n) for one running sum at WG = 1"
-        cases.append(KernelCase(f"rms_norm-{n}", op, inputs, {"y": Expect(expect, allowed, why)}, 3))
-    return cases
-
-
 def elementwise_cases() -> list[KernelCase]:
     cases = []
     for n in (32, 96, 1024):
         r = rng(f"elementwise{n}")
         x, y = spiky(r, 3, n), spiky(r, 3, n)
-        op = Op("add", Variant("add"), ("y", "state", "x"), {"STRIDE": n}, invocations=n // 4)
-        expect = f64(x + y)
-        expect[2] = x[2]  # n_tokens is 2: the third row is left alone
         inputs = {"y": y, "state": state(0, 2), "x": x}
-        cases.append(KernelCase(f"add-{n}", op, inputs, {"x": Expect(expect, 0.0, "one IEEE addition")}, 3))
-
-        gate = (4 * r.standard_normal((2, n))).astype(np.float32)
-        gate[0, :6] = [0, -0.0, 88, -88, -200, 3e4]
-        up = spiky(r, 2, n)
-        expect = f64(gate) / (1 + np.exp(-f64(gate))) * up
-        allowed = (6e-7 + 1.2e-7 * (4 + 2 * np.abs(np.minimum(f64(gate), 80)))) * np.abs(expect) + 1e-30
-        inputs = {"gate": gate, "up": up, "state": state(0, 2), "y": filled(0, 2, n)}
-        op = Op("swiglu", Variant("swiglu"), tuple(inputs), {"STRIDE": n}, invocations=n // 4)
-        outputs = {"y": Expect(expect, allowed, "exp: 3 + 2|x| ulp; division")}
-        cases.append(KernelCase(f"swiglu-{n}", op, inputs, outputs, 2))
+        for scale in (1.0, 0.3):
+            overrides = {"STRIDE": n, "SCALE": scale}
+            op = Op("add", Variant("add"), tuple(inputs), overrides, invocations=n // 4)
+            part = f64(y) * float(np.float32(scale))
+            expect = f64(x + y) if scale == 1 else f64(x) + part
+            expect[2] = x[2]  # n_tokens is 2: the third row is left alone
+            allowed = np.zeros(x.shape)
+            if scale != 1:
+                allowed[:2] = (6e-8 * (np.abs(part) + np.abs(expect)))[:2]
+            name = f"add-{n}" + "-scaled" * (scale != 1)
+            outputs = {"x": Expect(expect, allowed, "one IEEE addition, of a product where there is a scale")}
+            cases.append(KernelCase(name, op, inputs, outputs, 3))
 
         inputs = {"x": x, "state": state(9, 2), "y": filled(0, 1, n)}
         op = Op("last_row", Variant("last_row"), tuple(inputs), {"STRIDE": n}, invocations=n, per_token=0)
         cases.append(KernelCase(f"last_row-{n}", op, inputs, {"y": Expect(f64(x[1:2]), 0.0, "a copy")}, 3))
+    return cases
+
+
+def scaled_embed_cases() -> list[KernelCase]:
+    """Rows times a number; rows of positions, which are added."""
+    cases = []
+    for quant in ("F32", "Q8_0"):
+        name = f"embed-{quant.lower()}-scaled"
+        case = embed_case(name, quantised(quant, spiky(rng(name), 50, 160)), [0, 49, 7, 7, 31])
+        scale = float(np.float32(12.65))
+        factors = {"h": scale, "partials": scale**2, "x": scale}
+        outputs = {}
+        for out, ulps in {"h": 6, "partials": 44, "x": 4}.items():
+            values = (
+                np.where(case.inputs[out] == case.expect[out].values, 1, factors[out])
+                * case.expect[out].values
+            )
+            why = "d * q + m rounds twice, the scale once; h once more; 32 squares are added up"
+            outputs[out] = Expect(values, ulps * EPS32 * np.abs(values) + 1e-30, why)
+        op = replace(case.op, overrides={**case.op.overrides, "SCALE": scale})
+        cases.append(replace(case, op=op, expect=outputs))
+    for row0 in (0, 32):  # of a slab: tokens 0 … 4 are at 30 … 34
+        name, n_in, n_past, n_tokens = f"embed-positions-{row0}", 100, 30, 5
+        r = rng(name)
+        w = quantised("F32", spiky(r, 40 - row0, n_in))
+        case = embed_case(name, w, [n_past + t for t in range(n_tokens)], row0)  # token ids as the positions
+        x = spiky(r, n_tokens, padded(n_in))
+        inputs = {**case.inputs, "state": state(n_past, n_tokens, [3] * n_tokens), "x": x}
+        gain, stride = f64(case.inputs["norm"]), padded(n_in)
+        expect = {out: f64(inputs[out]) for out in case.expect}
+        allowed = {out: np.zeros(values.shape) for out, values in expect.items()}
+        for t in range(n_tokens):
+            if n_past + t >= row0:
+                row = w.values[n_past + t - row0]
+                total = f64(x[t, :n_in]) + row
+                off = EPS32 * (np.abs(row) + np.abs(total))
+                expect["x"][t, :n_in], allowed["x"][t, :n_in] = total, off
+                expect["h"][t, :n_in] = total * gain
+                allowed["h"][t, :n_in] = off * gain + EPS32 * np.abs(total * gain)
+                blocks = np.pad(total**2, (0, stride - n_in)).reshape(-1, 32).sum(1)
+                slack = np.pad(off * (2 * np.abs(total) + off), (0, stride - n_in)).reshape(-1, 32).sum(1)
+                expect["partials"][t], allowed["partials"][t] = 0, 0
+                expect["partials"][t, ::2], allowed["partials"][t, ::2] = blocks, slack + 32 * EPS32 * blocks
+        why = "one addition; h one product more; 32 squares are added up"
+        outputs = {out: Expect(expect[out], allowed[out], why) for out in expect}
+        op = replace(case.op, overrides={**case.op.overrides, "POSITIONS": 1})
+        cases.append(replace(case, op=op, inputs=inputs, expect=outputs))
     return cases
 
 

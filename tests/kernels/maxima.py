@@ -5,6 +5,7 @@ from itertools import count
 
 import numpy as np
 from kernel_case import Expect, KernelCase
+from kernels.attention import CAPPED
 from kernels.data import (
     ALL,
     Tile,
@@ -59,6 +60,11 @@ def logits_cases() -> list[KernelCase]:
     w = quantised("Q4_1", spiky(r, 128, 32))
     cases.append(logits_case("logits-slab", w, "quad", Tile(4, 1), 128, 5, row0=32, end=96))
     cases.append(logits_case("logits-slab-t4", w, "alone", Tile(4, 4), 128, 4, row0=32, end=96))
+    for name, share, tile in (
+        ("logits-capped", "quad", Tile(4, 1)),
+        ("logits-capped-t4", "alone", Tile(4, 4)),
+    ):
+        cases.append(capped_case(name, share, tile))
     cases.append(logits_case("logits-more-than-t4", w, "quad", Tile(4, 4), 128, 6))
     return cases
 
@@ -69,6 +75,17 @@ def clear_case(name: str, quant: str, share: str, tile: Tile) -> KernelCase:
         w = quantised(quant, spiky(rng(f"{name}{attempt}"), 288, blocky(quant, 96, tile)))
         with suppress(NearTie):
             return logits_case(name, w, share, tile, 261, 3)
+    raise AssertionError
+
+
+def capped_case(name: str, share: str, tile: Tile) -> KernelCase:
+    """The same with logits that are scaled and capped, of numbers of a size."""
+    for attempt in count():
+        r = rng(f"{name}{attempt}")
+        h = r.standard_normal((3, 96)).astype(np.float32)
+        w = quantised("F32", r.standard_normal((288, 96)))
+        with suppress(NearTie):
+            return logits_case(name, w, share, tile, 261, 3, h, scale=0.4, cap=6.0)
     raise AssertionError
 
 
@@ -90,13 +107,17 @@ def logits_case(
     h: np.ndarray | None = None,
     row0: int = 0,
     end: int | None = None,
+    scale: float = 1.0,
+    cap: float = 0.0,
 ) -> KernelCase:
     end = end or n_vocab
     norm = Normed(rng(name), n_tokens, whole.values.shape[1], share, tile)
     if h is not None:
         norm.h, norm.inputs["x"] = h, rows(h, h.shape[1])
     n = min(tile.tokens, n_tokens)  # the last tokens; rows for more of them stay as they are
-    y, allowed = (of[-n:, row0:end] for of in norm.products(whole))
+    y, allowed = (of[-n:, row0:end] * float(np.float32(scale)) for of in norm.products(whole))
+    if cap:
+        y, allowed = cap * np.tanh(y / cap), allowed + CAPPED * cap
     n_parts = 4 * -(-padded(n_vocab) // (8 * tile.pairs))
     before = {
         "best": np.array([NOT_WRITTEN] * (tile.tokens * n_parts), np.uint32),
@@ -120,11 +141,11 @@ def logits_case(
     all_best = np.hstack([winners, best[:, :, 0], best[:, :, 1]])
     all_allowed = np.hstack([np.zeros((tile.tokens, n_parts + 1)), best[:, :, 2]])
     inputs = {**whole[row0 : padded(end)].tiles, **norm.inputs, "now": state(3, n_tokens), **before}
-    overrides = {"N_ROWS": end - row0, "ROW0": row0, **norm.overrides}
+    overrides = {"N_ROWS": end - row0, "ROW0": row0, "SCALE": scale, "CAP": cap, **norm.overrides}
     if tile.tokens > 1:
         overrides |= {"Y_STRIDE": n_vocab, "N_PARTS": n_parts}
     op = product_op("logits", whole, share, tile, list(inputs), per_token=0, **overrides)
-    why = "1.2e-7 (sqrt(N_EMBD) + 12) rms scale * sum spread |h|"
+    why = "1.2e-7 (sqrt(N_EMBD) + 12) rms scale * sum spread |h|, times SCALE; 1e-6 of the cap"
     outputs = {
         "best": Expect(all_best, all_allowed, why, lambda best: np.hstack(unpacked(best, tile.tokens))),
         "y": Expect(expect, tolerance, why),

@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 from blocks import adversarial, size_of
 from kernel_case import Expect, KernelCase
+from kernels.activation import activated
 from kernels.data import (
     ALL,
     MORE,
@@ -167,6 +168,8 @@ def qkv_cases() -> list[KernelCase]:
     for row0, end in ((0, 32), (32, 96), (96, None)):
         name = f"qkv-slab{row0}"
         cases.append(qkv_case(name, "Q8_0", "quad", Tile(4, 8), (3, 1, 20), 32, row0=row0, end=end))
+    for share in SHARERS:
+        cases.append(qkv_case(f"qkv-{share}-no-rope", "Q8_0", share, Tile(4, 4), (3, 1, 20), 64, rope=False))
     return cases
 
 
@@ -180,6 +183,7 @@ def qkv_case(
     n_past: int = 3,
     row0: int = 0,
     end: int | None = None,
+    rope: bool = True,
 ) -> KernelCase:
     """`row0` … `end` are the rows of this slab, of q, k and v, each padded to 32 with rows of no meaning."""
     n_tokens, n_ctx, (n_head, n_head_kv, n_rot) = 5, 16, heads
@@ -191,7 +195,8 @@ def qkv_case(
     whole = quantised(quant, spiky(r, padded(starts["v_cache"] + sizes["v_cache"]), n_in))
     norm, turns = Normed(r, n_tokens, n_in, share, tile), angles(n_ctx + 1, n_rot)
     y, tolerance = norm.products(whole)
-    tolerance = both(tolerance)
+    if rope:
+        tolerance = both(tolerance)
     before = {
         "q_out": filled(-9, n_tokens + SPARE, padded(sizes["q_out"])),
         "k_cache": spiky(r, n_ctx + 1, sizes["k_cache"]),
@@ -204,7 +209,7 @@ def qkv_case(
         a, b = max(start, row0), min(start + sizes[out], end)
         if a < b:
             section = y[:n_stored, start : start + sizes[out]]
-            if out != "v_cache":
+            if rope and out != "v_cache":
                 section = turned(section, turns[n_past : n_past + n_stored])
             first = 0 if out == "q_out" else n_past
             there = slice(first, first + n_stored), slice(a - start, b - start)
@@ -227,6 +232,7 @@ def qkv_case(
         "N_EMBD_KV": sizes["k_cache"],
         "Q_STRIDE": padded(sizes["q_out"]),
         "N_ROT": n_rot,
+        "ROPE": int(rope),
         "N_CTX": n_ctx,
     }
     op = product_op("qkv", whole, share, tile, list(inputs), **norm.overrides, **overrides)
@@ -241,6 +247,8 @@ def gate_up_cases() -> list[KernelCase]:
         if quant == THOROUGH:
             cases.append(gate_up_case(name + "-129", quant, share, tile, 129, blocky(quant, 32, tile)))
     cases.append(gate_up_case("gate_up-slab", "Q4_0", "quad", Tile(4, 8), 50, 64, row0=32, end=96))
+    for share in SHARERS:
+        cases.append(gate_up_case(f"gate_up-{share}-gelu", "Q4_0", share, Tile(4, 1), 34, 64, gelu=True))
     return cases
 
 
@@ -253,6 +261,7 @@ def gate_up_case(
     n_in: int,
     row0: int = 0,
     end: int | None = None,
+    gelu: bool = False,
 ) -> KernelCase:
     n_tokens, end = 6, end or 2 * n_ff
     r = rng(name)
@@ -269,13 +278,9 @@ def gate_up_case(
     before = filled(-9, n_tokens + SPARE, padded(n_ff))
     expect, tolerance = f64(before), np.zeros(before.shape)
     there = slice(0, n_tokens), part
-    silu = gate * sigmoid(gate)
-    # the steepest slope of x / (1 + exp(-x)) near here, and 1.1 at most
-    slope = np.minimum(1.1, sigmoid(gate + d_gate) * (1 + np.abs(gate) + d_gate))
-    own = (4 + 2 * np.minimum(np.abs(gate), 80)) * ULP + 6e-7  # 80: where the kernel cuts off
-    expect[there] = silu * up
-    tolerance[there] = own * np.abs(silu * up) + slope * d_gate * (np.abs(up) + d_up) + np.abs(silu) * d_up
-    tolerance[there] += 2e-35 * np.abs(gate * up)  # exp(-80)
+    act, d_act = activated(gate, gelu, d_gate)
+    expect[there] = act * up
+    tolerance[there] = d_act * (np.abs(up) + d_up) + np.abs(act) * d_up + 6e-7 * np.abs(act * up)
     inputs = {**whole[row0 : padded(end)].tiles, **norm.inputs, "now": state(3, n_tokens), "y": before}
     op = product_op(
         "gate_up",
@@ -286,14 +291,11 @@ def gate_up_case(
         N_ROWS=end - row0,
         ROW0=row0,
         Y_STRIDE=padded(n_ff),
+        GELU=int(gelu),
         **norm.overrides,
     )
-    why = "relative (4 + 2 |gate|) 1.2e-7 + 6e-7, and what gate and up are off by"
+    why = "the activation's, + 6e-7, and what gate and up are off by"
     return KernelCase(name, op, inputs, {"y": Expect(expect, tolerance, why)}, n_tokens + SPARE)
-
-
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(np.minimum(-x, 700)))
 
 
 # ---- with the residual sum after them ----
@@ -313,6 +315,7 @@ def project_cases() -> list[KernelCase]:
             project_case(f"project-{share}-slab", "Q8_0", share, Tile(4, 8), 100, 64, row0=32, end=64)
         )
         cases.append(project_case(f"project-{share}-rest", "Q8_0", share, Tile(4, 1), 100, 64, row0=64))
+        cases.append(project_case(f"project-{share}-scaled", "Q8_0", share, Tile(4, 4), 50, 64, scale=0.3))
     return cases
 
 
@@ -326,6 +329,7 @@ def project_case(
     row0: int = 0,
     end: int | None = None,
     pairs: int | None = None,
+    scale: float = 1.0,
 ) -> KernelCase:
     """`pairs` of rows to a partial sum, an invocation's or 4 unless given."""
     n_tokens, end, stride, pairs = 5, end or n_out, padded(n_out), pairs or min(tile.pairs, 4)
@@ -342,7 +346,7 @@ def project_case(
     }
     part = slice(row0, end)
     there = slice(0, n_tokens), part
-    product, size = (of[:, part] for of in whole.products(y))
+    product, size = (of[:, part] * float(np.float32(scale)) for of in whole.products(y))
     x = f64(before["residual"])[there] + product
     d_x = ULP * (n_in**0.5 + 8) * size + 6e-8 * np.abs(x)
     h = x * f64(gain[part])
@@ -367,7 +371,7 @@ def project_case(
     inputs = {**whole[row0 : padded(end)].tiles, "x": rows(y, padded(n_in)), "norm": gain}
     inputs |= {"now": state(3, n_tokens), **before}
     overrides = {"N_ROWS": end - row0, "ROW0": row0, "STRIDE": stride, "N_PARTIALS": n_partials}
-    overrides |= {"PART_PAIRS": pairs}
+    overrides |= {"PART_PAIRS": pairs, "SCALE": scale}
     op = product_op("project", whole, share, tile, list(inputs), **overrides)
     outputs = {out: Expect(expect[out], allowed[out], why) for out, why in whys.items()}
     return KernelCase(name, op, inputs, outputs, n_tokens + SPARE)

@@ -87,12 +87,12 @@ def test_every_shader_compiles_in_naga(gpu, workgroup_size):
 @pytest.mark.gpu
 def test_case_catches_a_wrong_value(gpu):
     """The control: a case whose expectation is off by more than its tolerance must fail."""
-    case = next(c for c in CASES if c.id == "rms_norm-64")
+    case = next(c for c in CASES if c.id == "norm-64")
     results = asyncio.run(run_case(gpu, case, 64))
     case.check(results)
     wrong = bytearray(results["y"])
     wrong[3] ^= 0x80  # the sign of one value
-    with pytest.raises(AssertionError, match=r"rms_norm-64 y: 1 of 192 values are off; worst at \(0, 0\)"):
+    with pytest.raises(AssertionError, match=r"norm-64 y: 1 of 256 values are off; worst at \(0, 0\)"):
         case.check({"y": bytes(wrong)})
 
 

@@ -1,4 +1,4 @@
-// Logits of llama.cpp's CPU backend for given tokens: where tests/oracle/llama_cpp.json comes from.
+// Logits of llama.cpp's CPU backend for given tokens: where llama_cpp.json and llama_cpp_archs.json come from.
 //
 //   llama_logits LIBRARIES MODEL N_PROMPT ID…      -> float32 logits on stdout, one row a decode
 //

@@ -52,8 +52,10 @@ def test_logits_are_llama_cpps(name):
 
 @pytest.mark.parametrize("name", GELU)
 def test_gelus_table_is_what_is_between_them(name, monkeypatch):
-    """With that table in the oracle too, what is left is as far as two orders of summation are from each other:
-    a difference of the last bit now and then takes another entry."""
+    """With the table in the oracle too, what is left is as much as between two orders of summation.
+
+    A difference in the last bit takes another entry of the table now and then.
+    """
     exact, gelu = load(name).nmse(logits_of(name)), ops.gelu
 
     def of_halves(x):
@@ -195,12 +197,12 @@ def test_learned_positions_end():
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("qwen2", "architecture 'qwen2'"),
+        ("stablelm", "architecture 'stablelm'"),
+        ("mixtral", "experts"),
         ("gpt2", "architecture 'gpt2'"),
         ("mistral", "a sliding window"),
-        ("llama3", "the scaling of rope"),
-        ("llama-linear", "the scaling of rope"),
         ("llama-yarn", "the scaling of rope"),
+        ("phi3-long", "the scaling of rope"),
     ],
 )
 def test_exact_mode_refuses_what_it_does_not_follow(name, what):

@@ -108,6 +108,17 @@ def test_swiglu_is_close_to_the_formula(rng):
     assert np.allclose(ggml.swiglu(gate, up), ops.swiglu(gate, up), rtol=1e-6)
 
 
+def test_geglu_is_within_two_roundings_to_half(rng):
+    gate, up = (rng.standard_normal((2, 4, 96)) * 4).astype(np.float32)
+    gate[0, :6] = [-1e30, -10, 0, 10, 11, 1e30]
+    got, want = ggml.geglu(gate, up), ops.geglu(gate, up)
+    assert got.dtype == np.float32
+    assert np.allclose(got, want, rtol=2e-2, atol=2e-3) and not np.allclose(got, want, rtol=1e-5, atol=1e-6)
+    assert np.array_equal(got[0, :6], np.float32([0, 0, 0, 10, 11, 1e30]) * up[0, :6])
+    alone = ggml.geglu(gate, np.ones_like(gate))[np.abs(gate) < 10]
+    assert len(alone) > 300 and np.array_equal(alone, round_f16(alone))
+
+
 @pytest.mark.parametrize("halves", [False, True])
 def test_rope_is_close_to_exact_angles(halves, rng):
     positions = np.array([0, 1, 50, 400])
@@ -139,6 +150,20 @@ def test_flash_attention_is_attention_with_a_float16_sum(n_tokens, n_past, rng):
     assert np.abs(got - want).max() < (n_past + n_tokens) * 2**-10  # one float16 rounding a key
     alone = ggml.flash_attention(q[-1:], k, v, n_past + n_tokens - 1)
     assert np.array_equal(alone[0], got[-1])
+
+
+@pytest.mark.parametrize("window", [1, 2, 5, 100])
+@pytest.mark.parametrize(("n_tokens", "n_past"), [(1, 9), (6, 0), (6, 9)])
+def test_flash_attention_leaves_out_what_lies_before_the_window(n_tokens, n_past, window, rng):
+    size = 32
+    q = rng.standard_normal((n_tokens, 6, size), dtype=np.float32)
+    k, v = round_f16(rng.standard_normal((2, 2, n_past + n_tokens, size), dtype=np.float32))
+    got = ggml.flash_attention(q, k, v, n_past, window=window)
+    for t in range(n_tokens):
+        seen = slice(max(0, n_past + t + 1 - window), n_past + t + 1)
+        n_seen = seen.stop - seen.start
+        alone = ggml.flash_attention(q[t : t + 1], k[:, seen], v[:, seen], n_seen - 1)
+        assert np.array_equal(got[t], alone[0])
 
 
 def test_flash_attention_of_one_key_is_its_value():

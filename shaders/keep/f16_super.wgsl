@@ -1,0 +1,15 @@
+// f16_super: keep the scales of a super-block as they are, see scale/f16_super.wgsl.
+// uses    lib/super_file.wgsl
+fn keep_small(at: u32, sub: u32, cell: u32) {
+  let first = cell / 256u * (160u + 256u * HIGH) + cell % 32u;
+  if (sub == 0u) {
+    s[first] = pair(at);
+  }
+  if (sub % 2u == 0u) {  // for its neighbour too, which has the other half of the word
+    s[first + 32u + sub / 2u * 32u] = small(at, sub) | (small(at, sub + 1u) << 16u);
+  }
+}
+
+fn keep_high(cell: u32, i: u32, bits: u32) {
+  s[cell / 256u * (160u + 256u * HIGH) + 160u + HIGH * (cell % 256u) + i] = bits;
+}
