@@ -13,7 +13,7 @@ const SCALE_B = vec4f(0x1p-3, 0x1p-11, 0x1p-19, 0x1p-27);
 alias Scales = vec2f;  // d * scale of the first and of the second half
 
 fn dm_of(pair: vec2f, small: u32) -> Scales {
-  return pair.x * (vec2f(f32(small & 0xffu), f32(small >> 8u)) - 32.0);
+  return pair.x * (vec2f(vec2i(vec2u(small) & vec2u(0xff0000u, 0xff000000u))) * vec2f(0x1p-16, 0x1p-24) - 32.0);
 }
 
 struct Words {
