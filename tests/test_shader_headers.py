@@ -2,6 +2,7 @@
 
 import re
 from importlib.resources import files
+from itertools import takewhile
 
 import pytest
 
@@ -23,8 +24,7 @@ def text(path: str) -> str:
 
 
 def header(path: str) -> list[str]:
-    lines = text(path).splitlines()
-    return lines[: next(i for i, line in enumerate(lines) if not line.startswith("//"))]
+    return list(takewhile(lambda line: line.startswith("//"), text(path).splitlines()))
 
 
 def fields(path: str) -> list[str]:

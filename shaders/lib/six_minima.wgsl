@@ -1,4 +1,5 @@
-// six_minima: the scales of Q4_K and Q5_K. The small ones are a byte each, the scale in the lower one, both below 64; exact.
+// six_minima: the scales of Q4_K and Q5_K. The small ones are a byte each, below 64, the scale in the lower one. What
+// comes out is exact.
 alias Scales = vec2f;  // d * scale, - dmin * minimum
 
 fn dm_of(pair: vec2f, small: u32) -> Scales {

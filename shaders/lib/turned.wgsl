@@ -1,5 +1,6 @@
 // turned: bits that the four words of a cell lack, packed: those of different words lie beside each other and are
-// turned to the place where they are needed, to the left by multiplication, see lib/nibbles.wgsl. `turn` and `turn_pair` put them where `turned` and `turned_pair` look.
+// turned to the place where they are needed, to the left by multiplication, see lib/nibbles.wgsl. `turn` and
+// `turn_pair` put them where `turned` and `turned_pair` look.
 // Four bits of each byte, 2 to 5: two words, each with those of two words of the cell, the second ones four bits to
 // the left, the last around to the first.
 fn turned(bits: vec2u) -> vec4i {
