@@ -38,10 +38,10 @@ fn offsets(a: vec4f, b: vec4f) -> vec2f {
   return vec2f((a.x + a.y) + (a.z + a.w), (b.x + b.y) + (b.z + b.w));
 }
 
-fn scaled(sum: f32, dm: vec4f, sums: vec2f) -> f32 {
+fn scaled(sum: f32, dm: Scales, sums: vec2f) -> f32 {
   return sum + (dm.z * sums.x + dm.w * sums.y);
 }
 
-fn values(a: vec4f, b: vec4f, dm: vec4f) -> Quarter {
+fn values(a: vec4f, b: vec4f, dm: Scales) -> Quarter {
   return Quarter(a * SCALE_A + dm.z, b * SCALE_B + dm.w);
 }
