@@ -17,12 +17,13 @@ NPM := host/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run serve check test lint types unit e2e format fuzz clean
+.PHONY: help setup gemma3 run serve check test lint types unit e2e format fuzz clean
 
 help:
 	@echo 'make run      set up, then generate text with the default model in headless Chromium'
 	@echo 'make test     set up, then lint, types, unit, kernel and end-to-end tests'
 	@echo 'make setup    virtual environment, packages, Pyodide, Chromium, the default model; fetched once'
+	@echo 'make gemma3   Gemma 3 270M, which tests need: 253 MB under the Gemma Terms of Use; fetched once'
 	@echo 'make serve    the page, at 127.0.0.1:$$PORT'
 	@echo 'make check    hold a device (DEVICE=browser or native) to the numpy oracle'
 	@echo 'make lint, types, unit, e2e, format    parts of the above'
@@ -31,7 +32,11 @@ help:
 
 setup: $(PACKAGES) $(NPM)
 	@$(BIN)/python -m pagelm.host.prepare
-	@echo "Model: $$($(BIN)/python -m pagelm.host.models)"
+	@model=$$($(BIN)/python -m pagelm.host.models) && echo "Model: $$model"
+
+# A second real model, of another architecture, that only tests need.
+gemma3: $(PACKAGES)
+	@model=$$($(BIN)/python -m pagelm.host.models gemma3) && echo "Model: $$model"
 
 $(PACKAGES): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -58,7 +63,7 @@ serve: setup
 check: setup
 	@$(BIN)/pagelm check $(MODEL) --device $(DEVICE)
 
-test: setup lint types unit e2e
+test: setup gemma3 lint types unit e2e
 
 lint: $(PACKAGES)
 	$(BIN)/ruff check
@@ -71,7 +76,7 @@ types: $(PACKAGES)
 unit: $(PACKAGES)
 	$(BIN)/python -m pytest -q tests
 
-e2e: setup
+e2e: setup gemma3
 	$(BIN)/python -m pytest -q e2e
 
 format: $(PACKAGES)

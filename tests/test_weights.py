@@ -25,6 +25,7 @@ from pagelm.weights import STAGING, Vector, matrices_of, padded, reads_of, vecto
 
 PLAIN = (raw_gguf.T_F32, raw_gguf.T_F16)
 BLOCKS = (raw_gguf.T_Q4_0, raw_gguf.T_Q4_1, raw_gguf.T_Q8_0)
+SUPERS = (raw_gguf.T_Q2_K, raw_gguf.T_Q6_K)
 
 
 def parse(data: bytes) -> Gguf:
@@ -34,11 +35,11 @@ def parse(data: bytes) -> Gguf:
 @st.composite
 def models(draw: st.DrawFn) -> bytes:
     """A model of any shape, with matrices of any types, biases, perhaps q, k and v in one, in any order."""
-    plain = draw(st.booleans())
-    kinds = st.sampled_from(PLAIN if plain else (*PLAIN, *BLOCKS))
+    size = draw(st.sampled_from((1, 32, 256)))  # of the largest blocks
+    kinds = st.sampled_from({1: PLAIN, 32: (*PLAIN, *BLOCKS), 256: (*PLAIN, *BLOCKS, *SUPERS)}[size])
     n_head_kv, n_group = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    n_rot = draw(st.sampled_from((4, 20, 44) if plain else (32, 64)))
-    n_embd, n_ff = (draw(st.integers(1, 100)) if plain else 32 * draw(st.integers(1, 3)) for _ in range(2))
+    n_rot = draw(st.sampled_from({1: (4, 20, 44), 32: (32, 64), 256: (256,)}[size]))
+    n_embd, n_ff = (draw(st.integers(1, 100)) if size == 1 else size * draw(st.integers(1, 3)) for _ in "ef")
     q, kv = n_head_kv * n_group * n_rot, n_head_kv * n_rot
     n_vocab, n_layer = draw(st.integers(1, 200)), draw(st.integers(1, 2))
     f = raw_gguf.llama().drop("tokenizer.ggml.tokens")

@@ -5,8 +5,8 @@ fn keep_small(at: u32, sub: u32, cell: u32) {
   if (sub == 0u) {
     s[first] = pair(at);
   }
-  if (sub % 2u == 0u) {  // for its neighbour too, which has the other half of the word
-    s[first + 32u + sub / 2u * 32u] = small(at, sub) | (small(at, sub + 1u) << 16u);
+  if (sub < 4u) {  // for the block that has the other half of the word too
+    s[first + 32u + 32u * sub] = small(at, sub) | (small(at, sub + 4u) << 16u);
   }
 }
 

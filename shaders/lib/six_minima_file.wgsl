@@ -1,4 +1,5 @@
-// six_minima_file: the scales of Q4_K and Q5_K in the file: d and dmin, then in 12 bytes eight scales and eight minima of
+// six_minima_file: the scales of Q4_K and Q5_K in the file: d and dmin, then in 12 bytes eight scales and eight minima
+// of six bits.
 fn pair(at: u32) -> u32 {
   return load_word(at);
 }

@@ -7,7 +7,7 @@
 @group(0) @binding(1) var<storage, read>       s: array<f32>;
 
 fn four(low: u32, high: u32) -> vec4f {
-  return bitcast<vec4f>(vec4u(low << 16u, low & 0xffff0000u, high << 16u, high & 0xffff0000u));
+  return bitcast<vec4f>(vec4u(low * 0x10000u, low & 0xffff0000u, high * 0x10000u, high & 0xffff0000u));
 }
 
 struct Words {

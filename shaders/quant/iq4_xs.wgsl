@@ -9,5 +9,5 @@ const HIGH = 0u;
 alias Scales = vec2f;  // d * scale, nothing
 
 fn dm_of(pair: vec2f, small: u32) -> Scales {
-  return vec2f(pair.x * (f32(small) - 32.0), 0.0);
+  return vec2f(pair.x * (f32(small) * 0x1p-16 - 32.0), 0.0);
 }

@@ -8,7 +8,8 @@
 @group(0) @binding(1) var<storage, read>       s: array<u32>;
 
 fn scales_of(cell: u32) -> vec2f {
-  return vec2f(bitcast<f32>((s[cell / 2u] >> (16u * (cell & 1u))) << 16u), 0.0);
+  let word = s[cell / 2u];
+  return vec2f(bitcast<f32>(select(word * 0x10000u, word & 0xffff0000u, (cell & 1u) != 0u)), 0.0);
 }
 
 fn number(place: vec4f) -> vec4f {

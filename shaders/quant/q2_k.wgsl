@@ -12,8 +12,8 @@ const SCALE_B = vec4f(0x1p-4, 0x1p-12, 0x1p-20, 0x1p-28);
 alias Scales = vec4f;  // d * scale of the first and of the second half, - dmin * minimum of them
 
 fn dm_of(pair: vec2f, small: u32) -> Scales {
-  let four = vec4f((vec4u(small) >> vec4u(0u, 8u, 4u, 12u)) & vec4u(0xfu));
-  return pair.xxyy * vec4f(four.xy, -four.zw);
+  let four = vec4f(vec4u(small) & vec4u(0xf0000u, 0xf000000u, 0xf00000u, 0xf0000000u));
+  return pair.xxyy * four * vec4f(0x1p-16, 0x1p-24, -0x1p-20, -0x1p-28);
 }
 
 struct Words {
@@ -38,10 +38,10 @@ fn offsets(a: vec4f, b: vec4f) -> vec2f {
   return vec2f((a.x + a.y) + (a.z + a.w), (b.x + b.y) + (b.z + b.w));
 }
 
-fn scaled(sum: f32, dm: vec4f, sums: vec2f) -> f32 {
+fn scaled(sum: f32, dm: Scales, sums: vec2f) -> f32 {
   return sum + (dm.z * sums.x + dm.w * sums.y);
 }
 
-fn values(a: vec4f, b: vec4f, dm: vec4f) -> Quarter {
+fn values(a: vec4f, b: vec4f, dm: Scales) -> Quarter {
   return Quarter(a * SCALE_A + dm.z, b * SCALE_B + dm.w);
 }

@@ -1,23 +1,19 @@
 // Q3_K: weight = d * scale * (q - 4), q of three bits, a scale of six (minus 32) for each 16.
 //   q   a cell is vec2u, see lib/turned.wgsl: in word s, of quarter s ^ lane, bits 2 and 3 of byte i are the lower
 //       two of element 4 quarter + i, bits 4 and 5 the upper two of element 16 + 4 quarter + i
-//   s   see scale/f16_super.wgsl; the small scales are those of the first and the second 16. The third bits are next to the
-//       others, 4 of the first and 3 of the second, see lib/turned.wgsl
-// uses    scale/f16_super.wgsl lib/cell.wgsl lib/turned.wgsl
+//   s   see scale/f16_super.wgsl; small scales of the first and the second 16. The third bits are next to the others, 4
+//       of the first and 3 of the second, see lib/turned.wgsl
+// uses    scale/f16_super.wgsl lib/halves.wgsl lib/turned.wgsl
 // source  block_q3_K in https://github.com/ggml-org/llama.cpp/blob/80fb11ac73e66d89eae2c6a91d8a77428fa733ed/ggml/src/ggml-common.h
 @group(0) @binding(0) var<storage, read>       q: array<vec2u>;
 const HIGH = 1u;
 const SCALE_A = vec4f(0x1p-2, 0x1p-10, 0x1p-18, 0x1p-26);
 const SCALE_B = vec4f(0x1p-3, 0x1p-11, 0x1p-19, 0x1p-27);
-
-alias Scales = vec2f;  // d * scale of the first and of the second half
+const ZERO_A = vec4f(4.0);
+const ZERO_B = vec4f(4.0);
 
 fn dm_of(pair: vec2f, small: u32) -> Scales {
-  return pair.x * (vec2f(f32(small & 0xffu), f32(small >> 8u)) - 32.0);
-}
-
-struct Words {
-  v: vec4i, h: vec4i, dm: Scales,
+  return pair.x * (vec2f(vec2i(vec2u(small) & vec2u(0xff0000u, 0xff000000u))) * vec2f(0x1p-16, 0x1p-24) - 32.0);
 }
 
 fn words(cell: u32) -> Words {
@@ -36,15 +32,3 @@ fn b{i}(w: Words) -> vec4f {
 }
 
 // end
-fn offsets(a: vec4f, b: vec4f) -> vec2f {
-  return -4.0 * vec2f((a.x + a.y) + (a.z + a.w), (b.x + b.y) + (b.z + b.w));
-}
-
-fn scaled(sum: f32, dm: vec2f, sums: vec2f) -> f32 {
-  return sum + (dm.x * sums.x + dm.y * sums.y);
-}
-
-// Exact: a quant times its scale has 24 significant bits at most.
-fn values(a: vec4f, b: vec4f, dm: vec2f) -> Quarter {
-  return Quarter(a * SCALE_A - 4.0 * dm.x, b * SCALE_B - 4.0 * dm.y);
-}

