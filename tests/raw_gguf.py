@@ -9,7 +9,7 @@ from typing import Any
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STR, ARR, U64, I64, F64 = range(13)
 CODES = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", U64: "Q", I64: "q", F64: "d"}
-T_F32, T_F16, T_Q4_0, T_Q4_1, T_Q8_0, T_Q2_K, T_Q6_K = 0, 1, 2, 3, 8, 10, 14
+T_F32, T_F16, T_Q4_0, T_Q4_1, T_Q8_0, T_Q2_K, T_Q6_K, T_I8 = 0, 1, 2, 3, 8, 10, 14, 24
 
 
 def text(s: str | bytes, length: int | None = None) -> bytes:
@@ -113,7 +113,7 @@ class File:
         for d in t.dims:
             n *= d
         blocks = {T_F16: (2, 1), T_Q4_0: (18, 32), T_Q4_1: (20, 32), T_Q8_0: (34, 32)}
-        blocks |= {T_Q2_K: (84, 256), T_Q6_K: (210, 256)}
+        blocks |= {T_Q2_K: (84, 256), T_Q6_K: (210, 256), T_I8: (1, 1)}
         size, block = blocks.get(t.kind, (4, 1))
         return n // block * size
 

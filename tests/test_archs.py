@@ -208,10 +208,10 @@ def test_a_mistral_s_window_is_honoured(gpu):
 
 @pytest.mark.parametrize("name", ROUNDED)
 def test_a_prompt_of_8_bits_is_the_oracle_s_with_rounded_activations(gpu, name):
-    """Of two tokens that are multiplied together neither sees the other: a cut between them makes no difference.
+    """Of two tokens that are multiplied together neither sees the other: a cut between them changes nothing.
 
-    What is halfway between two numbers of 8 bits may go either way, which is less of a difference than rounding
-    does; of two prompts one is without.
+    What is halfway between two numbers of 8 bits may go either way, which makes less of a difference than
+    rounding does; of two prompts one is without.
     """
     data = gguf_bytes(MODELS[name].of_types({"attn_q": "Q4_0", "": "Q4_1"}))
     ids = list(load(name).ids[:20])
