@@ -334,7 +334,7 @@ async def find_first_bad(
 
 
 def buffer_of(label: str, labels: Container[str]) -> str:
-    """What a step's result is called in the guest. `labels`: of all steps; what is normed has another name before."""
+    """What a step's result is called in the guest; `labels`: of all steps. What gets normed is raw."""
     at, _, op = label.rpartition(".")
     name = ACTIVATIONS[op]
     raw = op.removesuffix("_bias") in ("attn_q", "attn_k") and f"{at}.attn_{name}_norm" in labels

@@ -106,7 +106,7 @@ def hparams_cases() -> Iterator[Case]:
     yield refused("hparams", "GgufError", "window-pattern-strings", "own", f"metadata {named}", f)
     yield arch("attention-scale", a + "attention.scale", F32, 0.5)
     yield wrong("rope-scaling-type-number", a + "rope.scaling.type", U32, 0)
-    yield arch("experts", a + "expert_count", U32, 8)
+    yield arch("experts", a + "expert_count", U32, 1025)
     yield arch("softcap", a + "final_logit_softcapping", F32, 30.0)
     yield arch("not-causal", a + "attention.causal", BOOL, 0)
     yield arch("split-part", "split.count", U16, 3)
