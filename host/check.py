@@ -45,27 +45,9 @@ PROMPTS = (
     "that eggs and potatoes take longer to cook. A pressure cooker turns this around:",
 )
 
-# Which activation a step leaves behind, by the last part of its label; the others leave none with a name.
-ACTIVATIONS = {
-    "embed": "x",
-    "attn_norm": "h",
-    "attn_q": "q",
-    "attn_k": "k",
-    "attn_v": "v",
-    "rope_q": "q",
-    "rope_k": "k",
-    "attn_values": "att",
-    "attn_output": "o",
-    "attn_residual": "x",
-    "ffn_norm": "h",
-    "ffn_gate": "gate",
-    "ffn_up": "up",
-    "swiglu": "act",
-    "ffn_down": "o",
-    "ffn_residual": "x",
-    "output_norm": "h",
-    "output": "logits",
-}
+# Steps, by the last part of their labels.
+ENDS = ("embed", "embed_positions", "attn_residual", "ffn_residual", "output")  # of links in the chain
+APART = ("kv_store", "attn_scores", "attn_softmax", "argmax")  # kept in another form than the oracle's
 
 
 class Reference(Protocol):
@@ -289,13 +271,13 @@ async def find_first_bad(
     want: dict[str, NDArray[np.float32]] = {}
     oracle.reset()
     oracle.forward(list(ids), trace=want)
-    labels = [label for label in await lm.labels() if label in want and _op(label) in ACTIVATIONS]
+    labels = [label for label in await lm.labels() if label in want and _op(label) not in APART]
 
     async def error(label: str) -> float:
-        got = await lm.values(ids, label, ACTIVATIONS[_op(label)])
+        got = await lm.values(ids, label)
         return rel_diff(got.reshape(-1), want[label].reshape(-1))
 
-    chain = [i for i, label in enumerate(labels) if ACTIVATIONS[_op(label)] in ("x", "logits")]
+    chain = [i for i, label in enumerate(labels) if _op(label) in ENDS]
     if not chain or await error(labels[chain[-1]]) <= tolerance:
         return None
     low, high = 0, len(chain) - 1  # chain[high] is bad; all below chain[low] are good
