@@ -294,10 +294,10 @@ class BrowserLm:
                 running.cancel()
                 await asyncio.wait({running})
 
-    async def values(self, prompt_ids: Sequence[int], stop: str, name: str) -> "F32":
+    async def values(self, prompt_ids: Sequence[int], stop: str) -> "F32":
         import numpy as np
 
-        args = {"ids": list(prompt_ids), "stop": stop, "name": name}
+        args = {"ids": list(prompt_ids), "stop": stop}
         return np.frombuffer(await self.call("values", args), np.float32)
 
     async def labels(self) -> list[str]:

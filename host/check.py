@@ -5,7 +5,7 @@ they differ, the pass is stopped after one step after another until the first wr
 """
 
 import json
-from collections.abc import AsyncIterator, Callable, Container, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -45,47 +45,9 @@ PROMPTS = (
     "that eggs and potatoes take longer to cook. A pressure cooker turns this around:",
 )
 
-# Which activation a step leaves behind, by the last part of its label; the others leave none with a name.
-ACTIVATIONS = {
-    "embed": "x",
-    "embed_positions": "x",
-    "attn_norm": "h",
-    "attn_q": "q",
-    "attn_q_bias": "q",
-    "attn_k": "k",
-    "attn_k_bias": "k",
-    "attn_v": "v",
-    "attn_v_bias": "v",
-    "attn_q_norm": "q",
-    "attn_k_norm": "k",
-    "rope_q": "q",
-    "rope_k": "k",
-    "attn_values": "att",
-    "attn_output": "o",
-    "attn_output_bias": "o",
-    "post_attention_norm": "normed",
-    "attn_residual": "x",
-    "ffn_norm": "h",
-    "ffn_gate_inp": "router",
-    "ffn_gate_inp_bias": "router",
-    "ffn_gate_exps": "gate",
-    "ffn_up_exps": "up",
-    "ffn_gate": "gate",
-    "ffn_gate_bias": "gate",
-    "ffn_up": "up",
-    "ffn_up_bias": "up",
-    "swiglu": "act",
-    "geglu": "act",
-    "gelu": "act",
-    "ffn_down": "o",
-    "ffn_down_bias": "o",
-    "ffn_down_exps": "expert",
-    "ffn_moe_out": "o",
-    "post_ffw_norm": "normed",
-    "ffn_residual": "x",
-    "output_norm": "h",
-    "output": "logits",
-}
+# Steps, by the last part of their labels.
+ENDS = ("embed", "embed_positions", "attn_residual", "ffn_residual", "output")  # of links in the chain
+APART = ("kv_store", "attn_scores", "attn_softmax", "argmax")  # kept in another form than the oracle's
 
 
 class Reference(Protocol):
@@ -309,13 +271,13 @@ async def find_first_bad(
     want: dict[str, NDArray[np.float32]] = {}
     oracle.reset()
     oracle.forward(list(ids), trace=want)
-    labels = [label for label in await lm.labels() if label in want and _op(label) in ACTIVATIONS]
+    labels = [label for label in await lm.labels() if label in want and _op(label) not in APART]
 
     async def error(label: str) -> float:
-        got = await lm.values(ids, label, buffer_of(label, want))
+        got = await lm.values(ids, label)
         return rel_diff(got.reshape(-1), want[label].reshape(-1))
 
-    chain = [i for i, label in enumerate(labels) if ACTIVATIONS[_op(label)] in ("x", "logits")]
+    chain = [i for i, label in enumerate(labels) if _op(label) in ENDS]
     if not chain or await error(labels[chain[-1]]) <= tolerance:
         return None
     low, high = 0, len(chain) - 1  # chain[high] is bad; all below chain[low] are good
@@ -331,14 +293,6 @@ async def find_first_bad(
         if rel > tolerance:
             return FirstBad(_layer(label), _op(label), rel)
     return None
-
-
-def buffer_of(label: str, labels: Container[str]) -> str:
-    """What a step's result is called in the guest; `labels`: of all steps. What gets normed is raw."""
-    at, _, op = label.rpartition(".")
-    name = ACTIVATIONS[op]
-    raw = op.removesuffix("_bias") in ("attn_q", "attn_k") and f"{at}.attn_{name}_norm" in labels
-    return f"{name}_raw" if raw else name
 
 
 def _op(label: str) -> str:

@@ -143,7 +143,7 @@ class CpuLm:
             feed = [forced[step] if forced is not None and step < len(forced) else token]
             await asyncio.sleep(0)  # numpy blocks; let others run
 
-    async def values(self, prompt_ids: Sequence[int], stop: str, name: str) -> F32:
+    async def values(self, prompt_ids: Sequence[int], stop: str) -> F32:
         trace: dict[str, F32] = {}
         self.oracle.reset()
         self.oracle.forward(self._checked(prompt_ids), trace=trace)

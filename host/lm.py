@@ -60,8 +60,8 @@ class Lm(Protocol):
         """
         ...
 
-    async def values(self, prompt_ids: Sequence[int], stop: str, name: str) -> F32:
-        """The activation `name` of the prompt's last token after the pass stopped at the step `stop`."""
+    async def values(self, prompt_ids: Sequence[int], stop: str) -> F32:
+        """What the step `stop` made of the prompt's last token."""
         ...
 
     async def labels(self) -> list[str]:

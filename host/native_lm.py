@@ -77,11 +77,10 @@ class NativeLm:
             yield token, np.frombuffer(logits, np.float32)
             await asyncio.sleep(0)
 
-    async def values(self, prompt_ids: Sequence[int], stop: str, name: str) -> F32:
+    async def values(self, prompt_ids: Sequence[int], stop: str) -> F32:
         import numpy as np
 
-        await self.model.prefill_logits(prompt_ids, stop=stop)
-        return np.frombuffer(await self.model.peek(name), np.float32)
+        return np.frombuffer(await self.model.prefill_logits(prompt_ids, stop=stop), np.float32)
 
     async def labels(self) -> list[str]:
         return self.model.labels()

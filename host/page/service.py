@@ -196,12 +196,19 @@ class Service:
                 raise errors.Cancelled("the trace was cancelled")
 
     async def values(
-        self, call: Call, *, ids: Sequence[int], stop: str | None = None, name: str, n: int | None = None
+        self,
+        call: Call,
+        *,
+        ids: Sequence[int],
+        stop: str | None = None,
+        name: str | None = None,
+        n: int | None = None,
     ) -> Any:
-        """The last token's row of activation `name` after the step labelled `stop` (None: the whole pass)."""
+        """The last token's row after the step labelled `stop` (None: the whole pass): that step's result, or
+        the activation `name`."""
         model = self._loaded()
-        await model.prefill_logits(list(ids), stop=stop)
-        return await model.peek(name, n)
+        result = await model.prefill_logits(list(ids), stop=stop)
+        return result[:n] if name is None else await model.peek(name, n)
 
     async def labels(self, call: Call) -> list[str]:
         return list(self._loaded().labels())

@@ -1,12 +1,10 @@
 """`check`: agreement is seen, and the first wrong layer and operation is found, whichever it is."""
 
 import asyncio
-import itertools
 import json
 
 import numpy as np
 import pytest
-from archs import MODELS, gguf_bytes
 from click.testing import CliRunner
 from fake_lm import (
     NanLm,
@@ -18,19 +16,12 @@ from fake_lm import (
 )
 from tiny_gguf import tiny_model
 
-from pagelm.adapt import Choice
-from pagelm.device import Limits
 from pagelm.errors import ContextFull, PagelmError, PromptError
-from pagelm.forward import baseline, fused
-from pagelm.gguf import read_gguf
 from pagelm.host import check as checks
 from pagelm.host import cli
 from pagelm.host.cpu_lm import CpuLm
 from pagelm.host.oracle import Oracle
 from pagelm.host.reference import LLAMA_CPP, Case, Reference, check_reference
-from pagelm.hparams import hparams_from
-from pagelm.sources import MemorySource
-from pagelm.weights import matrices_of
 
 PROMPTS = ["hello world", "the one and only", "ab"]
 
@@ -225,40 +216,11 @@ def test_reference_case_that_does_not_fit_is_named(tiny):
             asyncio.run(check_reference(cpu_lm(tiny, oracle=Oracle(tiny, n_ctx=16)), "file"))
 
 
-BETWEEN_THEM = ("llama", "llama-bias", "gemma3", "olmo2", "gpt2", "gpt-oss")  # they have every kind of step
-
-
-@pytest.mark.parametrize("name", BETWEEN_THEM)
-def test_names_of_activations_are_those_of_the_forward_passes(name):
-    """What a step leaves behind, in the pass that is stopped after it."""
-    source = MemorySource(gguf_bytes(MODELS[name]))
-
-    async def passes():
-        gguf = await read_gguf(source)
-        hp = hparams_from(gguf)
-        matrices, vectors = matrices_of(hp, gguf, Limits.default())
-        made = hp, matrices, {vector.buffer for vector in vectors}
-        choice = Choice("alone", "registers", 64)
-        return baseline(*made, n_ctx=64), fused(*made, n_ctx=64, choice=choice, prompt=True)
-
-    labels = Oracle(source, n_ctx=64).labels()
-    left = {}
-    for op in itertools.chain(*asyncio.run(passes())):
-        left[op.label] = op.buffers[-1]
-    hidden = {"kv_store", "attn_scores", "attn_softmax", "argmax"}
-    compared = [label for label in labels if label.rpartition(".")[2] not in hidden]
-    assert compared and set(compared) <= set(left)
-    assert {label: checks.buffer_of(label, labels) for label in compared} == {
-        label: left[label] for label in compared
-    }
-
-
-def test_every_name_of_an_activation_is_some_step_s():
-    labels = set()
-    for name in BETWEEN_THEM:
-        source = MemorySource(gguf_bytes(MODELS[name]))
-        labels |= {label.rpartition(".")[2] for label in Oracle(source, n_ctx=64).labels()}
-    assert set(checks.ACTIVATIONS) <= labels
+def test_bisection_knows_the_steps_of_the_forward_passes(tiny):
+    """All of the names that it looks for are labels, of the oracle and of a device."""
+    labels = [label.rpartition(".")[2] for label in Oracle(tiny).labels()]
+    assert set(checks.APART) <= set(labels)
+    assert set(checks.ENDS) - {"embed_positions"} <= set(labels)
 
 
 def test_relative_difference_by_hand():

@@ -1,5 +1,6 @@
 """Gemma 3 270M: float32 against an independent float32 pass, ggml-exact against llama.cpp."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -7,12 +8,13 @@ import pytest
 
 from pagelm.host.oracle import Oracle
 from pagelm.host.oracle.ops import log_softmax
-from pagelm.host.reference import first_difference, load_reference, score_case, total
+from pagelm.host.reference import load_reference, score_case, total
 
 pytestmark = pytest.mark.gemma3
 DATA = Path(__file__).parents[2] / "e2e" / "data"
 F32 = load_reference(DATA / "gemma3-f32.json")
 LLAMA_CPP = load_reference(DATA / "gemma3.json")
+EXACT = LLAMA_CPP.cases if os.environ.get("PAGELM_ALL_PROMPTS") else LLAMA_CPP.cases[:3]
 
 
 @pytest.fixture(scope="module")
@@ -31,17 +33,8 @@ def exact(gemma3_path):
     return Oracle(gemma3_path, exact=True, n_ctx=128)
 
 
-@pytest.mark.parametrize("case", F32.cases, ids=lambda case: case.name)
-def test_greedy_ids_equal_the_reference(f32, case):
-    f32.reset()
-    ids, feed = [], list(case.ids)
-    for _ in case.next_ids:
-        feed = [int(f32.forward(feed).argmax())]
-        ids += feed
-    assert first_difference(case, ids) is None
-
-
 def test_rule_of_the_float32_file_is_met(f32):
+    """Fed the reference's tokens it chooses the same ones, and so it does when it goes on by itself."""
     report = total(F32, [score_case(case, forced(f32, case)) for case in F32.cases])
     assert report["ok"] and report["agree"] == report["steps"] == 480
     assert report["max_logprob_diff"] < 5e-5  # the file has five decimals
@@ -62,7 +55,7 @@ def test_independent_float32_pass_differs_from_llama_cpp_at_the_outliers_too():
         assert free[name][step] != fed[name][step]
 
 
-@pytest.mark.parametrize("case", LLAMA_CPP.cases, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", EXACT, ids=lambda case: case.name)
 def test_exact_log_probabilities_are_llama_cpps_after_the_prompt(exact, case):
     """To the file's five decimals, but for its normaliser, which is a float32 sum of 262,144 terms."""
     exact.reset()
