@@ -1,7 +1,6 @@
 """Every architecture on the native GPU against llama.cpp: tiny random models, see tests/archs.
 
-Where llama.cpp does not compute what a model's makers say, and pagelm does, the comparison leaves that out:
-the window that the metadata of a `mistral` names, which llama.cpp ignores.
+The window of `mistral` llama.cpp ignores: its reference is of another architecture that means the same.
 """
 
 import asyncio
@@ -26,8 +25,8 @@ from pagelm.sources import MemorySource
 pytestmark = pytest.mark.gpu
 
 WINDOW = "attention.sliding_window"
-IGNORED = {"mistral": WINDOW}  # keys that llama.cpp does not read
-NAMES = [name for name, model in MODELS.items() if model.arch in supported()]
+# The two of 46 and 62 layers are the oracle's to check: their own is a scale, which granite's file names too.
+NAMES = [name for name, model in MODELS.items() if model.arch in supported() and "27b" not in name]
 EXPERTS = [name for name in NAMES if "expert_count" in MODELS[name].metadata]
 OF_EXPERTS = {"ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "swiglu", "ffn_down_exps", "ffn_moe_out"}
 # One of each way through layers: folded norms, biases and heads, norms after blocks, gelu, no gate, experts.
@@ -80,7 +79,7 @@ class Answers:
 async def answers(gpu: NativeGpu, name: str) -> Answers:
     reference = load(name)
     ids, every = list(reference.ids), list(reference.all_ids)
-    lm = await pagelm.load(file_of(name, IGNORED.get(name)), gpu=gpu, tune="off", n_ctx=reference.n_ctx)
+    lm = await pagelm.load(file_of(name), gpu=gpu, tune="off", n_ctx=reference.n_ctx)
     try:
         decoded = [np.array(row) async for _, row in lm.trace(every[:1], len(every), forced=every[1:])]
         prompt = np.array(await lm.prefill_logits(ids))
