@@ -114,7 +114,7 @@ def test_uploads_are_at_most_16_mib_and_add_up_to_the_tensors(loaded_lm, model_p
     assert {name: by_buffer.get(name) for name in vectors} == vectors
     # matrices go through the staging buffer, from where the GPU brings them into tiles
     assert by_buffer["staging"] == sum(int(t.n_bytes) for t in tensors if len(t.shape) == 2)
-    small = {label for label in by_buffer if label.startswith("piece ")} | {"angles", "state", "x"}
+    small = {label for label in by_buffer if label.startswith("piece ")} | {"angles.0", "state", "x"}
     assert by_buffer.keys() - vectors.keys() - {"staging"} <= small
     assert sum(by_buffer.get(label, 0) for label in small) < MIB
 
