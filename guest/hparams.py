@@ -21,13 +21,20 @@ MAX_HEAD_SIZE = 1 << 12
 MAX_FF = 1 << 20
 MAX_VOCAB = 1 << 24
 MAX_CTX = (1 << 31) - 1
-MAX_EXPERTS = 1 << 10
+MAX_EXPERTS, MAX_EXPERTS_USED = (
+    512,
+    64,
+)  # llama.cpp's LLAMA_MAX_EXPERTS; one invocation looks through all, so often
+LEAST_SCALE = 1e-30  # of what multiplies or divides, so that f32 holds it and its inverse
 
 # Options that must have their neutral value where a file has them, unless the architecture's spec honours
 # them: key after the arch's prefix -> that value.
 NEUTRAL: dict[str, object] = {
     "expert_count": 0,
+    "expert_shared_count": 0,
     "attention.causal": True,
+    "attention.shared_kv_layers": 0,
+    "attention.temperature_scale": 0.0,
     "attention.clamp_kqv": 0.0,
     "attention.max_alibi_bias": 0.0,
     "attention.scale": 0.0,
@@ -35,12 +42,17 @@ NEUTRAL: dict[str, object] = {
     "attn_logit_softcapping": 0.0,
     "embedding_scale": 1.0,
     "final_logit_softcapping": 0.0,
+    "leading_dense_block_count": 0,
     "logit_scale": 1.0,
+    "nextn_predict_layers": 0,
     "residual_scale": 1.0,
     "rope.scaling.alpha": 0.0,
     "rope.scaling.yarn_attn_factor": 1.0,
+    "rope.scaling.yarn_beta_fast": 32.0,
+    "rope.scaling.yarn_beta_slow": 1.0,
     "rope.scaling.yarn_ext_factor": 1.0,
     "rope.scaling.yarn_log_multiplier": 0.0,
+    "swiglu_clamp_exp": 0.0,
     "use_parallel_residual": False,
 }
 ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
@@ -138,6 +150,9 @@ def hparams_from(gguf: Gguf) -> HParams:
             gguf, p + "attention.head_count_kv", f"a divisor of {p}attention.head_count, which is {n_head}"
         )
     n_embd_head = _head_size(gguf, p, n_embd, n_head)
+    for key in (p + "attention.key_length_swa", p + "attention.value_length_swa"):
+        if gguf.uint(key, default=n_embd_head) != n_embd_head:
+            raise _refused(gguf, key, f"{n_embd_head}, the head size of the other layers")
     n_ctx_train = _size(gguf, p + "context_length", MAX_CTX)
     ropes, layers = _layers(gguf, spec, n_layer, n_ctx_train)
     wide = n_layer == spec.wide_scale_layers
@@ -145,6 +160,8 @@ def hparams_from(gguf: Gguf) -> HParams:
     n_expert = gguf.uint(p + "expert_count", default=0) if spec.experts else 0
     if n_expert > MAX_EXPERTS:
         raise _refused(gguf, p + "expert_count", f"an integer up to {MAX_EXPERTS}")
+    if n_expert:
+        _check_routing(gguf, spec)
     return HParams(
         arch=spec,
         n_embd=n_embd,
@@ -162,8 +179,10 @@ def hparams_from(gguf: Gguf) -> HParams:
         ropes=ropes,
         layers=layers,
         n_expert=n_expert,
-        n_expert_used=_size(gguf, p + "expert_used_count", n_expert) if n_expert else 0,
-        expert_scale=(gguf.number(p + "expert_weights_scale", default=1.0) or 1.0) if n_expert else 1.0,
+        n_expert_used=_size(gguf, p + "expert_used_count", min(n_expert, MAX_EXPERTS_USED))
+        if n_expert
+        else 0,
+        expert_scale=_scale(gguf, p + "expert_weights_scale", 1.0) or 1.0 if n_expert else 1.0,
         attention_scale=read("attention.scale") or (n_embd // n_head if wide else n_embd_head) ** -0.5,
         embedding_scale=math.sqrt(n_embd) if spec.scaled_embedding else read("embedding_scale") or 1.0,
         residual_scale=read("residual_scale") or 1.0,
@@ -184,10 +203,26 @@ class _Options:
         if option not in self._spec.options:
             return 0.0
         key = f"{self._spec.name}.{option}"
-        value = self._gguf.number(key, default=self._spec.options[option])
-        if not (math.isfinite(value) and 0 <= value <= 1e12):
-            raise _refused(self._gguf, key, "a number from 0 to 1e12")
-        return value
+        return _scale(self._gguf, key, self._spec.options[option])
+
+
+def _scale(gguf: Gguf, key: str, default: float) -> float:
+    """What multiplies or caps something; 0 stands for nothing of the kind."""
+    value = gguf.number(key, default=default)
+    if value and not (math.isfinite(value) and LEAST_SCALE <= value <= 1e12):
+        raise _refused(gguf, key, f"0, or a number from {LEAST_SCALE:g} to 1e12")
+    return value
+
+
+def _check_routing(gguf: Gguf, spec: ArchSpec) -> None:
+    """How a router weighs experts is the spec's; a file that says otherwise is refused."""
+    p, over_all = spec.name + ".", spec.experts is not None and spec.experts.over_all
+    key = p + "expert_weights_norm"
+    if gguf.flag(key, default=not over_all) == over_all:
+        raise _refused(gguf, key, f"{shown(not over_all)} (anything else is not supported)")
+    for name, allowed in (("expert_gating_func", (0, 1, 3)), ("expert_group_count", (0, 1))):  # no sigmoid
+        if gguf.uint(p + name, default=0) not in allowed:
+            raise _refused(gguf, p + name, f"{', '.join(map(str, allowed))} (anything else is not supported)")
 
 
 def _hidden_size(gguf: Gguf, spec: ArchSpec, n_expert: int) -> int:
@@ -230,6 +265,8 @@ def _layers(
         windowed = _windowed(gguf, p, n_layer, windows.period)
         base = windows.freq_base or rope.freq_base
         base = _positive(gguf, p + "rope.freq_base_swa", default=base)
+        if base == 1 and rope.yarn and windows.scaled:
+            raise _refused(gguf, p + "rope.freq_base_swa", "any number above 0 but 1, with yarn")
         plain = Rope(base, n_ctx_orig=rope.n_ctx_orig)
         local = Rope(base, rope.scale, rope.yarn, rope.attn_factor, rope.n_ctx_orig, rope.factors)
         ropes = list(dict.fromkeys([rope, local if windows.scaled else plain]))
@@ -252,9 +289,11 @@ def _windowed(gguf: Gguf, p: str, n_layer: int, period: int) -> list[bool]:
     key = p + "attention.sliding_window_pattern"
     found = gguf.metadata.get(key)
     if isinstance(found, list | array):
-        if len(found) != n_layer:
-            raise _refused(gguf, key, f"an integer, or one for each of {n_layer} layers")
+        if len(found) != n_layer or any(value not in (0, 1) for value in found):
+            raise _refused(gguf, key, f"an integer, or true or false for each of {n_layer} layers")
         return [bool(value) for value in found]
+    if found is not None and (isinstance(found, bool) or not isinstance(found, int) or found < 0):
+        raise gguf.error(key, f"an integer from 0, or true or false for each of {n_layer} layers")
     period = gguf.uint(key, default=period)
     return [not period or i % period < period - 1 for i in range(n_layer)]
 
@@ -271,13 +310,16 @@ def _rope(gguf: Gguf, spec: ArchSpec, n_ctx_train: int) -> Rope:
         raise _refused(gguf, key, "a number above 0, at most 1e6")
     if kind == "yarn" and factor < 1:
         raise _refused(gguf, key, "a number from 1, with yarn")
+    freq_base = _positive(gguf, p + "freq_base", default=10000.0)
+    if kind == "yarn" and freq_base == 1:
+        raise _refused(gguf, p + "freq_base", "any number above 0 but 1, with yarn")
     factors = None
     if "rope_freqs.weight" in gguf.tensors and spec.rope_factors:
         factors = ("rope_freqs.weight", "rope_freqs.weight")
-    elif "rope_factors_long.weight" in gguf.tensors and spec.rope_factors:
+    elif spec.rope_factors and any(f"rope_factors_{n}.weight" in gguf.tensors for n in ("long", "short")):
         factors = ("rope_factors_short.weight", "rope_factors_long.weight")
     return Rope(
-        freq_base=_positive(gguf, p + "freq_base", default=10000.0),
+        freq_base=freq_base,
         scale=1.0 if kind == "none" else 1 / factor,
         yarn=(YARN_BETA_FAST, YARN_BETA_SLOW) if kind == "yarn" else None,
         attn_factor=_positive(gguf, p + "scaling.attn_factor", default=1.0),

@@ -30,7 +30,7 @@ from .kv_cache import cache_sizes, check_cache_support
 from .metrics import Progress
 from .program import Program, kv_bucket
 from .repack import Repack
-from .rope import angle_table
+from .rope import angle_table, check_factors
 from .split import chunks_of, read_model
 from .tokenizer import tokenizer_from
 from .tune import Tuner
@@ -145,7 +145,9 @@ async def _factors(rope: Rope, gguf: Gguf, source: Source, n_ctx: int) -> "array
     if rope.factors is None:
         return None
     tensor = gguf.tensors[rope.factors[n_ctx > rope.n_ctx_orig]]
-    return array("f", bytes(await source.read(gguf.at(tensor), tensor.nbytes)))
+    factors = array("f", bytes(await source.read(gguf.at(tensor), tensor.nbytes)))
+    check_factors(gguf.name, tensor.name, factors)
+    return factors
 
 
 async def _stopped(*tasks: asyncio.Future[Any]) -> None:

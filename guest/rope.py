@@ -4,6 +4,7 @@ import math
 from array import array
 from collections.abc import Sequence
 
+from .errors import ArchError
 from .hparams import Rope
 
 LEAST_RAMP = 0.001  # pairs between those that yarn leaves and those that it scales, at least
@@ -29,6 +30,13 @@ def frequencies(rope: Rope, n_rot: int, factors: Sequence[float] | None = None) 
         low, high = max(0, math.floor(pair_of(fast))), min(n_rot - 1, math.ceil(pair_of(slow)))
         kept = [1 - min(1, max(0, (j - low) / max(LEAST_RAMP, high - low))) for j in range(len(plain))]
     return [f * (rope.scale * (1 - share) + share) for f, share in zip(plain, kept, strict=True)]
+
+
+def check_factors(file: str, tensor: str, factors: Sequence[float]) -> None:
+    """Raises: ArchError for factors that nothing can be divided by."""
+    for i, factor in enumerate(factors):
+        if not factor or math.isnan(factor):
+            raise ArchError(f"{file}: element {i} of {tensor} is {factor:g}; allowed: numbers other than 0")
 
 
 def magnitude(rope: Rope) -> float:

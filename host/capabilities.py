@@ -59,19 +59,9 @@ def table(found: dict[str, Any], markdown: bool = False) -> str:
     if markdown:
         lines = [f"| | {' | '.join(kinds)} |", "|---" * (len(kinds) + 1) + "|"]
         return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
-    width = max(len(row[0]) for row in rows)
-    head = [" " * width + "  " + "  ".join(kinds)]
-    return "\n".join(
-        [
-            *head,
-            *(
-                row[0].ljust(width)
-                + "  "
-                + "  ".join(c.ljust(len(k)) for c, k in zip(row[1:], kinds, strict=True))
-                for row in rows
-            ),
-        ]
-    )
+    widths = [max(len(row[0]) for row in rows), *map(len, kinds)]
+    lines = (zip(row, widths, strict=True) for row in (["", *kinds], *rows))
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in line).rstrip() for line in lines)
 
 
 def notes(found: dict[str, Any]) -> list[str]:

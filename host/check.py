@@ -135,6 +135,16 @@ def rel_margin(want: "NDArray[Any]", token: int) -> float:
     return behind / scale if scale and np.isfinite(want).all() else float("inf")
 
 
+def rule_for(cache_type: str, n_expert: int) -> Rule:
+    """The rule of a cache's type. Raises: PagelmError where there is none: with an f16 cache and experts."""
+    if n_expert and cache_type != "f32":
+        raise PagelmError(
+            f"with a cache of {cache_type} a model with experts cannot be held to a rule: what rounding"
+            " changes may send a token to another expert; check it with --cache-type f32"
+        )
+    return RULES[cache_type]
+
+
 async def check(
     lm: Lm,
     oracle: Reference,

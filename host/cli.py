@@ -134,7 +134,7 @@ def check(
             if reference is not None:
                 return await references.check_reference(lm, reference, say=say)
             async with checks.oracle_of(located(rest["model"]), rest["ctx"]) as oracle:
-                rule = checks.RULES[rest["cache_type"]]
+                rule = checks.rule_for(rest["cache_type"], oracle.hparams.n_expert)
                 return await checks.check(lm, oracle, asked, steps=max_tokens, rule=rule, say=say)
 
     report = run_async(main())

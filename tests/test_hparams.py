@@ -1,6 +1,7 @@
 """Hyper-parameters and expected tensors on good and odd models; refusals by name are in the corpus too."""
 
 import asyncio
+from array import array
 
 import numpy as np
 import pytest
@@ -226,9 +227,49 @@ def test_the_period_may_be_a_number_or_a_list_in_the_file():
     assert windows("gemma2", 3, **sized, attention__sliding_window_pattern=listed) == [0, 9, 9]
     with pytest.raises(
         ArchError,
-        match="gemma2.attention.sliding_window_pattern is .*; allowed: an integer, or one for each of 4",
+        match="sliding_window_pattern is .*; allowed: an integer, or true or false for each of 4",
     ):
         windows("gemma2", 4, **sized, attention__sliding_window_pattern=listed)
+
+
+@pytest.mark.parametrize(("pattern", "error"), [([2, 0, 0], ArchError), (True, GgufError), (2.0, GgufError)])
+def test_a_pattern_that_is_none_is_refused(pattern, error):
+    given = array("i", pattern) if isinstance(pattern, list) else pattern
+    with pytest.raises(
+        error, match="sliding_window_pattern is .*; allowed: an integer.* or true or false for"
+    ):
+        windows("gemma2", 3, attention__sliding_window=9, attention__sliding_window_pattern=given)
+
+
+@pytest.mark.parametrize(
+    ("arch", "key", "value", "allowed"),
+    [
+        ("qwen3moe", "expert_gating_func", 2, "0, 1, 3"),
+        ("qwen3moe", "expert_weights_norm", False, "true"),
+        ("olmoe", "expert_weights_norm", True, "false"),
+        ("qwen3moe", "expert_group_count", 2, "0, 1"),
+        ("qwen3moe", "expert_shared_count", 1, "0"),
+        ("gemma3", "attention__key_length_swa", 12, "4, the head size of the other layers"),
+        ("llama", "rope__scaling__yarn_beta_fast", 16.0, "32.0"),
+    ],
+)
+def test_what_would_change_the_result_is_refused(arch, key, value, allowed):
+    experts = {
+        "expert_count": 4,
+        "expert_used_count": 2,
+        "expert_feed_forward_length": 32,
+        "embedding_length": 32,
+    }
+    keys = experts | {"feed_forward_length": 32} if arch in ("qwen3moe", "olmoe") else {}
+    with pytest.raises(ArchError, match=f"{key.replace('__', '.')} is .*; allowed: {allowed}"):
+        hparams_from(named(arch, **keys, **{key: value}))
+
+
+@pytest.mark.parametrize("key", ["rope__freq_base", "rope__freq_base_swa"])
+def test_yarn_has_no_base_of_1(key):
+    keys = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0, "attention__sliding_window": 9}
+    with pytest.raises(ArchError, match=f"{key.replace('__', '.')} is 1.0; allowed: .* with yarn"):
+        hparams_from(named("llama", **keys, **{key: 1.0}))
 
 
 def test_layers_with_a_window_may_have_a_rope_of_their_own():
@@ -354,7 +395,9 @@ def test_the_largest_gemmas_scale_attention_by_the_embedding_s_share(arch, n_lay
 
 @pytest.mark.parametrize("value", [-1.0, float("inf"), float("nan"), 1e13])
 def test_options_that_make_no_sense_are_refused_by_name(value):
-    with pytest.raises(ArchError, match="granite.residual_scale is .*; allowed: a number from 0 to 1e12"):
+    with pytest.raises(
+        ArchError, match="granite.residual_scale is .*; allowed: 0, or a number from 1e-30 to 1e12"
+    ):
         hparams_from(named("granite", residual_scale=value))
 
 
@@ -400,7 +443,8 @@ def test_how_many_experts_a_token_has_must_be_said():
     [
         ("mixtral", "expert_used_count", 6, "an integer from 1 to 5"),
         ("mixtral", "expert_used_count", 0, "an integer from 1 to 5"),
-        ("mixtral", "expert_count", 1025, "an integer up to 1024"),
+        ("mixtral", "expert_count", 513, "an integer up to 512"),
+        ("mixtral", "expert_weights_scale", float("nan"), "0, or a number from 1e-30 to 1e"),
         ("mixtral", "feed_forward_length", 80, "a multiple of 32, with experts"),
         ("qwen3moe", "expert_feed_forward_length", 16, "a multiple of 32, with experts"),
     ],

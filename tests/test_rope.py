@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from pagelm.errors import ArchError
 from pagelm.hparams import Rope
-from pagelm.rope import angle_table, frequencies, magnitude
+from pagelm.rope import angle_table, check_factors, frequencies, magnitude
 
 BASES = [(10000.0, 64), (500000.0, 128), (1e6, 24), (10000.0, 2)]
 
@@ -77,3 +78,10 @@ def test_table_is_rounded_once(rope):
     exact = magnitude(rope) * np.stack([np.cos(theta), np.sin(theta)], -1)
     assert np.abs(table - exact).max() <= 2.0**-24 * magnitude(rope) * 1.0001
     assert (table[0] == [np.float32(magnitude(rope)), 0]).all()
+
+
+@pytest.mark.parametrize("bad", [0.0, -0.0, float("nan")])
+def test_factors_that_nothing_can_be_divided_by_are_refused(bad):
+    check_factors("file", "rope_freqs.weight", [1.0, -2.0, 1e-30])
+    with pytest.raises(ArchError, match="file: element 1 of rope_freqs.weight is .*; allowed: numbers other"):
+        check_factors("file", "rope_freqs.weight", [1.0, bad])

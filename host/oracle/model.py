@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pagelm.device import Source
-from pagelm.errors import ContextFull, LimitError, PagelmError, TokenizerError
+from pagelm.errors import ArchError, ContextFull, LimitError, PagelmError, TokenizerError
 from pagelm.host.oracle import ops
 from pagelm.host.oracle.arithmetic import Arithmetic, Float32, Trace
 from pagelm.host.oracle.exact import GgmlExact
@@ -94,7 +94,13 @@ class Oracle:
         """What divides the frequencies, by the context's capacity; None for nothing."""
         if rope.factors is None:
             return None
-        return self.weights.tensor(rope.factors[self.n_ctx > rope.n_ctx_orig])
+        name = rope.factors[self.n_ctx > rope.n_ctx_orig]
+        factors = self.weights.tensor(name)
+        if np.isnan(factors).any() or not factors.all():
+            raise ArchError(
+                f"{self.weights.gguf.name}: {name} has zeros or NaN; allowed: numbers other than 0"
+            )
+        return factors
 
     def reset(self) -> None:
         """Forget every token."""

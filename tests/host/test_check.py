@@ -263,3 +263,9 @@ def test_prompts_file_that_cannot_be_used_is_refused(tmp_path, text, message):
         file.write_bytes(text)
     with pytest.raises(PagelmError, match=message):
         checks.read_prompts(file)
+
+
+def test_experts_with_an_f16_cache_are_held_to_no_rule():
+    assert checks.rule_for("f16", 0).cache_type == "f16" and checks.rule_for("f32", 8).cache_type == "f32"
+    with pytest.raises(PagelmError, match="cache of f16 a model with experts cannot be held to a rule"):
+        checks.rule_for("f16", 8)

@@ -117,7 +117,7 @@ def logits_case(
     n = min(tile.tokens, n_tokens)  # the last tokens; rows for more of them stay as they are
     y, allowed = (of[-n:, row0:end] * float(np.float32(scale)) for of in norm.products(whole))
     if cap:
-        y, allowed = cap * np.tanh(y / cap), allowed + CAPPED * cap
+        y, allowed = cap * np.tanh(y / cap), allowed + CAPPED * np.abs(cap * np.tanh(y / cap))
     n_parts = 4 * -(-padded(n_vocab) // (8 * tile.pairs))
     before = {
         "best": np.array([NOT_WRITTEN] * (tile.tokens * n_parts), np.uint32),
