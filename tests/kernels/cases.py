@@ -132,7 +132,8 @@ MORE_CHOSEN = (
 def chosen(case: KernelCase) -> bool:
     """Whether to run it without PAGELM_ALL_KERNELS.
 
-    How many rows an invocation has does not depend on the tensor type: one type has all, the others the most.
+    How many rows an invocation has does not depend on the tensor type: one type has all, of plain products
+    the others the most, and what comes after a product is met in each type with a few.
     Products of experts differ from others in where their rows are: one type has few of them, gpt-oss's fewer.
     Of MORE types each way to load and each way over rows is met with, but not all ways with each other.
     """
@@ -141,7 +142,8 @@ def chosen(case: KernelCase) -> bool:
         variant.quant not in (THOROUGH, "MXFP4") or dict(variant.tile)["P"] > 8
     ):
         return False
-    if variant.quant in MORE and variant.rows:
+    others = variant.kernel != "matmul" and variant.quant != THOROUGH and variant.rows != "packed"
+    if variant.rows and (variant.quant in MORE or others):
         return (variant.share, variant.rows, variant.tile) in {
             (share, tile.rows, tile.sizes) for share, tile in MORE_CHOSEN
         }
