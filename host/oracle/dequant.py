@@ -58,10 +58,9 @@ def q5_0(raw: Raw) -> F32:
 
 def q5_1(raw: Raw) -> F32:
     """24 bytes: d (f16), m (f16), 32 fifth bits, nibbles as in Q4_0; d * q + m."""
-    blocks = raw.reshape(-1, 24)
-    q = _nibbles(blocks[:, 8:]) + 16 * _bits(blocks[:, 4:8], 1)
+    d, m, q = q5_1_parts(raw)
     with np.errstate(all="ignore"):
-        return (_halves(blocks[:, :2]) * q + _halves(blocks[:, 2:4])).reshape(-1)
+        return (d * q + m).reshape(-1)
 
 
 def q2_k(raw: Raw) -> F32:
@@ -150,6 +149,13 @@ def q5_0_parts(raw: Raw) -> tuple[F32, F32]:
     """Scales d (n_blocks, 1) and whole numbers q - 16 (n_blocks, 32) of Q5_0 blocks, both as float32."""
     blocks = raw.reshape(-1, 22)
     return _halves(blocks[:, :2]), _nibbles(blocks[:, 6:]) + 16 * _bits(blocks[:, 2:6], 1) - np.float32(16)
+
+
+def q5_1_parts(raw: Raw) -> tuple[F32, F32, F32]:
+    """As q4_1_parts, of Q5_1 blocks."""
+    blocks = raw.reshape(-1, 24)
+    q = _nibbles(blocks[:, 8:]) + 16 * _bits(blocks[:, 4:8], 1)
+    return _halves(blocks[:, :2]), _halves(blocks[:, 2:4]), q
 
 
 def q4_k_parts(raw: Raw) -> tuple[F32, F32, F32, F32, F32]:

@@ -7,7 +7,7 @@ tiles; 512 cells and more on several threads; and products with F16 and F32 weig
 BLAS's order here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from pagelm.errors import ArchError
 from pagelm.host.oracle import ggml, ops
 from pagelm.host.oracle.arithmetic import Float32, Trace
-from pagelm.host.oracle.dequant import BLOCK, q4_0_parts, q4_1_parts, q5_0_parts, q8_0_parts
-from pagelm.host.oracle.ggml_k import Q4K, Q6K
-from pagelm.host.oracle.half import F32, round_f16
+from pagelm.host.oracle.dequant import BLOCK, q4_0_parts, q4_1_parts, q5_0_parts, q5_1_parts, q8_0_parts
+from pagelm.host.oracle.ggml_k import Q4K, Q6K, rounded_q8_k
+from pagelm.host.oracle.half import F32, round_bf16, round_f16
 from pagelm.host.oracle.ops import Scoring
 from pagelm.host.oracle.weights import Weights
 from pagelm.hparams import Rope
@@ -26,7 +26,19 @@ from pagelm.hparams import Rope
 # Architectures, and whether llama.cpp scales their queries before it rounds them to half floats.
 FOLLOWED = dict.fromkeys(("exaone", "granite", "llama", "olmo2", "qwen2", "qwen3", "smollm3"), False)
 FOLLOWED |= dict.fromkeys(("gemma", "gemma3", "phi3"), True)
-TYPES = ("F32", "F16", "Q4_0", "Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q6_K")
+# Types whose products are ggml's, bit for bit; of F16 and F32 as far as BLAS's order allows.
+BIT_FOR_BIT = ("F32", "F16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q6_K")
+# Types whose products are ggml's but for the order of sums, and how ggml rounds what they are multiplied with.
+TO_A_TOLERANCE: Mapping[str, Callable[[F32], F32]] = {
+    "IQ4_NL": ggml.rounded_q8_0,
+    "MXFP4": ggml.rounded_q8_0,
+    "Q2_K": rounded_q8_k,
+    "Q3_K": rounded_q8_k,
+    "Q5_K": rounded_q8_k,
+    "IQ4_XS": rounded_q8_k,
+    "BF16": round_bf16,
+}
+TYPES = (*BIT_FOR_BIT, *TO_A_TOLERANCE)
 K_TYPES: Mapping[str, type[Q4K] | type[Q6K]] = {"Q4_K": Q4K, "Q6_K": Q6K}
 
 
@@ -67,6 +79,9 @@ class GgmlExact(Float32):
             if name not in self._k:
                 self._k[name] = K_TYPES[kind].pack(self.weights.raw(name), self.weights.shape(name)[0])
             return self._k[name].matmul(x)
+        if kind in TO_A_TOLERANCE:
+            rounded = TO_A_TOLERANCE[kind](x)
+            return np.matmul(rounded.astype(np.float64), self.weights.tensor(name).T).astype(np.float32)
         packed, minima = self._pack(name, kind)
         d, quants, sums = ggml.quantize_q8(x)
         n_tokens, n_blocks, _ = quants.shape
@@ -102,12 +117,12 @@ class GgmlExact(Float32):
         return ggml.geglu(gate, up)
 
     def _pack(self, name: str, kind: str) -> tuple[F32, F32 | None]:
-        """Quants times scale (n_blocks, lanes, n, n_rows) and, of Q4_1, minima (n_rows, n_blocks): exact."""
+        """Quants times scale (n_blocks, lanes, n, n_rows) and, of Q4_1 and Q5_1, minima (n_rows, n_blocks): exact."""
         if name not in self._packed:
             n_rows, n_columns = self.weights.shape(name)
             raw, minima = self.weights.raw(name), None
-            if kind == "Q4_1":
-                d, m, q = q4_1_parts(raw)
+            if kind in ("Q4_1", "Q5_1"):
+                d, m, q = (q4_1_parts if kind == "Q4_1" else q5_1_parts)(raw)
                 minima = m.reshape(n_rows, -1)
             else:
                 d, q = {"Q4_0": q4_0_parts, "Q5_0": q5_0_parts, "Q8_0": q8_0_parts}[kind](raw)

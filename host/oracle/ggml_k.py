@@ -36,6 +36,12 @@ def quantize_q8_k(x: F32) -> tuple[F32, F64]:
     return d[..., 0], np.rint(blocks * inverse).astype(np.float64)
 
 
+def rounded_q8_k(x: F32) -> F64:
+    """Rows as their Q8_K blocks say: float64 holds d * quant exactly."""
+    d, quants = quantize_q8_k(x)
+    return (d[..., None] * quants).reshape(x.shape)
+
+
 @dataclass(frozen=True, slots=True)
 class Q4K:
     """A matrix of n_rows: d, dmin (n_blocks, n_rows), whole numbers by sub-block.
