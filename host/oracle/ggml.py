@@ -62,12 +62,6 @@ def quantize_q8(x: F32) -> tuple[F32, F32, F32]:
     return round_f16(d), quants, sums
 
 
-def rounded_q8_0(x: F32) -> F32:
-    """Rows as their Q8_0 blocks say: float32 holds d * quant exactly."""
-    d, quants, _ = quantize_q8(x)
-    return (d * quants).reshape(x.shape)
-
-
 def dot_lanes(weights: F32, x: F64) -> F32:
     """Block dot products accumulated as ggml's vec_dot does, over all rows and tokens.
 
