@@ -7,11 +7,12 @@ Sources, in https://github.com/ggml-org/llama.cpp/tree/5b4ebc5/ggml/src:
 ggml-quants.c               quantize_row_q8_K_ref
 ggml-cpu/arch/x86/quants.c  ggml_vec_dot_q3_K_q8_K, ggml_vec_dot_q5_K_q8_K, ggml_vec_dot_q6_K_q8_K,
                             ggml_vec_dot_iq4_xs_q8_K
-ggml-cpu/arch/x86/repack.cpp  ggml_gemv_q4_K_8x8_q8_K, ggml_gemm_q4_K_8x8_q8_K, ggml_gemv_q2_K_8x8_q8_K
+ggml-cpu/arch/x86/repack.cpp  ggml_gemv_q4_K_8x8_q8_K, ggml_gemm_q4_K_8x8_q8_K, and of q2_K
 ggml-cpu/repack.cpp         forward_mul_mat_one_chunk
+ggml-cpu/tiled/tiled.cpp    ggml_compute_forward_mul_mat_tiled (its order was seen for IQ4_XS alone)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from pagelm.host.oracle.half import F32
 BLOCK = 256
 SUB = 32  # elements that share a minimum of Q5_K
 TOGETHER = 4  # rows of activations that ggml multiplies at once, where there are as many
+TILED = 8  # as many rows or more take another way through IQ4_XS
 
 
 def quantize_q8_k(x: F32) -> tuple[F32, F64]:
@@ -61,7 +63,7 @@ class Interleaved:
 
     @classmethod
     def pack_q2_k(cls, raw: Raw, n_rows: int) -> "Interleaved":
-        return cls._pack(n_rows, *q2_k_parts(raw), step=16)
+        return cls._pack(n_rows, *q2_k_parts(raw), step=8)
 
     @classmethod
     def pack_q4_k(cls, raw: Raw, n_rows: int) -> "Interleaved":
@@ -107,12 +109,14 @@ class ByLane:
 
     A lane has four of every 32 elements, scale * q. Of Q6_K it has 34 numbers, the last two -32 * scale of
     two groups of 16: they take 32 off q. Q5_K has dmin (n_blocks, n_rows) and minima (n_blocks, 8, n_rows).
+    `tiled`: from TILED tokens on a block's whole product is added at once.
     """
 
     d: F32
     weights: F32
     dmin: F32 | None = None
     minima: F32 | None = None
+    tiled: bool = False
 
     @classmethod
     def pack_q3_k(cls, raw: Raw, n_rows: int) -> "ByLane":
@@ -120,14 +124,13 @@ class ByLane:
 
     @classmethod
     def pack_iq4_xs(cls, raw: Raw, n_rows: int) -> "ByLane":
-        return cls._pack(n_rows, *iq4_xs_parts(raw))
+        return replace(cls._pack(n_rows, *iq4_xs_parts(raw)), tiled=True)
 
     @classmethod
     def pack_q5_k(cls, raw: Raw, n_rows: int) -> "ByLane":
         d, dmin, scales, minima, q = q5_k_parts(raw)
-        matrix = cls._pack(n_rows, d, scales, q)
         by_block = minima.reshape(n_rows, -1, BLOCK // SUB).transpose(1, 2, 0)
-        return cls(matrix.d, matrix.weights, dmin.reshape(n_rows, -1).T, by_block)
+        return replace(cls._pack(n_rows, d, scales, q), dmin=dmin.reshape(n_rows, -1).T, minima=by_block)
 
     @classmethod
     def pack_q6_k(cls, raw: Raw, n_rows: int) -> "ByLane":
@@ -149,9 +152,12 @@ class ByLane:
         if self.weights.shape[2] > lanes.shape[-1]:
             sums = quants.reshape(*quants.shape[:2], LANES, 2, 16).sum(axis=-1)
             lanes = np.concatenate([lanes, sums], axis=-1)
-        acc = np.zeros((LANES, len(x), self.d.shape[1]), np.float32)
+        whole = self.tiled and len(x) >= TILED
+        acc = np.zeros((1 if whole else LANES, len(x), self.d.shape[1]), np.float32)
         for b, weights in enumerate(self.weights):
             products = np.matmul(lanes[:, b].transpose(1, 0, 2), weights.astype(np.float64))
+            if whole:
+                products = products.sum(axis=0, keepdims=True)
             acc = fma(products.astype(np.float32), d[:, b, None] * self.d[b], acc)
         return hsum(acc) if self.minima is None else hsum(acc) + self._floor(d, quants)
 

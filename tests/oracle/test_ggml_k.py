@@ -47,7 +47,7 @@ def test_the_first_of_two_farthest_numbers_decides_the_sign():
 
 
 @pytest.mark.parametrize(("kind", "pack"), K_TYPES.items())
-@pytest.mark.parametrize("n_tokens", [1, 4, 7])
+@pytest.mark.parametrize("n_tokens", [1, 4, 9])
 def test_products_are_those_of_the_decoded_weights(kind, pack, n_tokens, rng):
     raw, weights = blocks(rng, kind, 24, 768)
     x = rng.standard_normal((n_tokens, 768), dtype=np.float32)
