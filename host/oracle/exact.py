@@ -3,9 +3,9 @@
 On the reference files every step has the same best token and the same logits as llama.cpp, bit for bit, when
 the tokens come as they came there: the prompt in one pass, then one by one. (With Q2_K, Q4_K and IQ4_XS that
 makes a difference.) So it is with every quantised type. Products with F32, F16 and BF16 weights are exact but
-for the order of sums, which is BLAS's here: of tiny models in BF16 the log-probabilities after the first token
+for the order of sums, which is BLAS's here: of tiny models in BF16, log-probabilities after the first token
 are within 1e-6 of llama.cpp's, but soon a last bit makes another half float somewhere, and a difference of up
-to 0.05, half of what float32 mode has.
+to 0.05, about half of what float32 mode has.
 Not followed are cases that those files do not reach: prompts of 64 tokens and more, which ggml attends to in
 tiles, and 512 cells and more on several threads.
 """
