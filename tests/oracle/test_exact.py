@@ -13,7 +13,7 @@ from archs.values import digest
 
 from pagelm.errors import ArchError
 from pagelm.host.oracle import Oracle
-from pagelm.host.oracle.exact import BIT_FOR_BIT, BUT_FOR_ORDER, FOLLOWED, OF_A_CUT
+from pagelm.host.oracle.exact import BIT_FOR_BIT, BUT_FOR_ORDER, FOLLOWED, IN_EIGHTS, OF_A_CUT
 from pagelm.quants import SUPPORTED
 from pagelm.sources import MemorySource
 
@@ -92,6 +92,12 @@ def test_what_no_case_holds_it_to_is_refused():
     capped = replace(model, metadata={**model.metadata, "final_logit_softcapping": 30.0})
     with pytest.raises(ArchError, match="does not follow caps of scores or logits"):
         Oracle(MemorySource(gguf_bytes(capped), "capped.gguf"), exact=True)
-    odd = sized("llama", n_embd=256, n_ff=260).of_types({"ffn_up": "Q4_K", "": "F32"})
-    with pytest.raises(ArchError, match=r"blk\.0\.ffn_up\.weight in Q4_K with 260 rows, only whole eights"):
+
+
+@pytest.mark.parametrize("kind", IN_EIGHTS)
+def test_rows_that_are_no_whole_eights_are_refused(kind):
+    odd = sized("llama", n_embd=256, n_ff=260).of_types({"ffn_up": kind, "": "F32"})
+    with pytest.raises(
+        ArchError, match=rf"blk\.0\.ffn_up\.weight in {kind} with 260 rows, only whole eights"
+    ):
         Oracle(MemorySource(gguf_bytes(odd), "odd.gguf"), exact=True)
