@@ -97,7 +97,5 @@ def test_what_no_case_holds_it_to_is_refused():
 @pytest.mark.parametrize("kind", IN_EIGHTS)
 def test_rows_that_are_no_whole_eights_are_refused(kind):
     odd = sized("llama", n_embd=256, n_ff=260).of_types({"ffn_up": kind, "": "F32"})
-    with pytest.raises(
-        ArchError, match=rf"blk\.0\.ffn_up\.weight in {kind} with 260 rows, only whole eights"
-    ):
+    with pytest.raises(ArchError, match=rf"ffn_up\.weight in {kind} with 260 rows, only whole eights"):
         Oracle(MemorySource(gguf_bytes(odd), "odd.gguf"), exact=True)
