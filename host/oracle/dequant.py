@@ -58,10 +58,9 @@ def q5_0(raw: Raw) -> F32:
 
 def q5_1(raw: Raw) -> F32:
     """24 bytes: d (f16), m (f16), 32 fifth bits, nibbles as in Q4_0; d * q + m."""
-    blocks = raw.reshape(-1, 24)
-    q = _nibbles(blocks[:, 8:]) + 16 * _bits(blocks[:, 4:8], 1)
+    d, m, q = q5_1_parts(raw)
     with np.errstate(all="ignore"):
-        return (_halves(blocks[:, :2]) * q + _halves(blocks[:, 2:4])).reshape(-1)
+        return (d * q + m).reshape(-1)
 
 
 def q2_k(raw: Raw) -> F32:
@@ -73,10 +72,7 @@ def q2_k(raw: Raw) -> F32:
 
 def q3_k(raw: Raw) -> F32:
     """110 bytes: third bits (32), pairs of bits (64), scales (12), d (f16); d * (scale - 32) * (q - 4)."""
-    blocks = raw.reshape(-1, 110)
-    low, high = _groups(blocks[:, 96:104], 8, 4), _groups(blocks[:, 104:108], 4, 2)
-    q = _groups(blocks[:, 32:96], 32, 2) + 4 * _groups(blocks[:, :32], 32, 1)
-    return _products(_halves(blocks[:, 108:]), low + 16 * high - np.float32(32), q - np.float32(4))
+    return _products(*q3_k_parts(raw))
 
 
 def q4_k(raw: Raw) -> F32:
@@ -107,25 +103,21 @@ def bf16(raw: Raw) -> F32:
 
 def iq4_nl(raw: Raw) -> F32:
     """18 bytes: d (f16), nibbles as in Q4_0, each the place of a number in a table."""
-    blocks = raw.reshape(-1, 18)
+    d, q = iq4_nl_parts(raw)
     with np.errstate(all="ignore"):
-        return (_halves(blocks[:, :2]) * IQ4[_indices(blocks[:, 2:])]).reshape(-1)
+        return (d * q).reshape(-1)
 
 
 def iq4_xs(raw: Raw) -> F32:
     """136 bytes: d (f16), high (2) and low (4) bits of scales, then for each of them nibbles as in IQ4_NL."""
-    blocks = raw.reshape(-1, 136)
-    scales = _bits(blocks[:, 4:8], 4) + 16 * _bits(blocks[:, 2:4], 2) - np.float32(32)
-    q = IQ4[_indices(blocks[:, 8:].reshape(-1, 16))].reshape(-1, 256)
-    return _products(_halves(blocks[:, :2]), scales, q)
+    return _products(*iq4_xs_parts(raw))
 
 
 def mxfp4(raw: Raw) -> F32:
     """17 bytes: e, nibbles as in Q4_0, each the place of a number in a table; 2^(e - 128) times it."""
-    blocks = raw.reshape(-1, 17)
+    d, q = mxfp4_parts(raw)
     with np.errstate(all="ignore"):
-        d = np.ldexp(np.float32(1), blocks[:, :1].astype(np.int32) - 128)
-        return (d * E2M1[_indices(blocks[:, 1:])]).reshape(-1)
+        return (d * q).reshape(-1)
 
 
 def q4_0_parts(raw: Raw) -> tuple[F32, F32]:
@@ -152,11 +144,63 @@ def q5_0_parts(raw: Raw) -> tuple[F32, F32]:
     return _halves(blocks[:, :2]), _nibbles(blocks[:, 6:]) + 16 * _bits(blocks[:, 2:6], 1) - np.float32(16)
 
 
+def q5_1_parts(raw: Raw) -> tuple[F32, F32, F32]:
+    """As q4_1_parts, of Q5_1 blocks."""
+    blocks = raw.reshape(-1, 24)
+    q = _nibbles(blocks[:, 8:]) + 16 * _bits(blocks[:, 4:8], 1)
+    return _halves(blocks[:, :2]), _halves(blocks[:, 2:4]), q
+
+
+def iq4_nl_parts(raw: Raw) -> tuple[F32, F32]:
+    """Scales d (n_blocks, 1) and the table's whole numbers (n_blocks, 32) of IQ4_NL blocks, as float32."""
+    blocks = raw.reshape(-1, 18)
+    return _halves(blocks[:, :2]), IQ4[_indices(blocks[:, 2:])]
+
+
+def mxfp4_parts(raw: Raw) -> tuple[F32, F32]:
+    """Scales d (n_blocks, 1) and the table's whole numbers (n_blocks, 32) of MXFP4 blocks, as float32."""
+    blocks = raw.reshape(-1, 17)
+    with np.errstate(all="ignore"):
+        d = np.ldexp(np.float32(1), blocks[:, :1].astype(np.int32) - 128)
+    return d, E2M1[_indices(blocks[:, 1:])]
+
+
+def q2_k_parts(raw: Raw) -> tuple[F32, F32, F32, F32, F32]:
+    """d, dmin (n_blocks, 1), scales, minima (n_blocks, 16), q (n_blocks, 256) of Q2_K blocks, as float32."""
+    blocks = raw.reshape(-1, 84)
+    scales, minima = ((blocks[:, :16] >> at & 15).astype(np.float32) for at in (0, 4))
+    q = _groups(blocks[:, 16:80], 32, 2)
+    return _halves(blocks[:, 80:82]), _halves(blocks[:, 82:84]), scales, minima, q
+
+
+def q3_k_parts(raw: Raw) -> tuple[F32, F32, F32]:
+    """d (n_blocks, 1), scales - 32 (n_blocks, 16), q - 4 (n_blocks, 256) of Q3_K blocks, as float32."""
+    blocks = raw.reshape(-1, 110)
+    low, high = _groups(blocks[:, 96:104], 8, 4), _groups(blocks[:, 104:108], 4, 2)
+    q = _groups(blocks[:, 32:96], 32, 2) + 4 * _groups(blocks[:, :32], 32, 1)
+    return _halves(blocks[:, 108:]), low + 16 * high - np.float32(32), q - np.float32(4)
+
+
 def q4_k_parts(raw: Raw) -> tuple[F32, F32, F32, F32, F32]:
     """d, dmin (n_blocks, 1), scales, minima (n_blocks, 8), q (n_blocks, 256) of Q4_K blocks, as float32."""
     blocks = raw.reshape(-1, 144)
     scales, minima = (part.astype(np.float32) for part in _six_bits(blocks))
     return _halves(blocks[:, :2]), _halves(blocks[:, 2:4]), scales, minima, _groups(blocks[:, 16:], 32, 4)
+
+
+def q5_k_parts(raw: Raw) -> tuple[F32, F32, F32, F32, F32]:
+    """As q4_k_parts, of Q5_K blocks."""
+    blocks = raw.reshape(-1, 176)
+    scales, minima = (part.astype(np.float32) for part in _six_bits(blocks))
+    q = _groups(blocks[:, 48:], 32, 4) + 16 * _groups(blocks[:, 16:48], 32, 1)
+    return _halves(blocks[:, :2]), _halves(blocks[:, 2:4]), scales, minima, q
+
+
+def iq4_xs_parts(raw: Raw) -> tuple[F32, F32, F32]:
+    """d (n_blocks, 1), scales - 32 (n_blocks, 8), the table's numbers (n_blocks, 256) of IQ4_XS blocks."""
+    blocks = raw.reshape(-1, 136)
+    scales = _bits(blocks[:, 4:8], 4) + 16 * _bits(blocks[:, 2:4], 2) - np.float32(32)
+    return _halves(blocks[:, :2]), scales, IQ4[_indices(blocks[:, 8:].reshape(-1, 16))].reshape(-1, 256)
 
 
 def q6_k_parts(raw: Raw) -> tuple[F32, F32, F32]:

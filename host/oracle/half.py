@@ -27,3 +27,11 @@ def f32_to_f16(x: ArrayLike) -> NDArray[np.uint16]:
 def round_f16(x: ArrayLike) -> F32:
     """float32 values rounded to what a float16 can hold."""
     return f16_to_f32(f32_to_f16(x))
+
+
+def round_bf16(x: ArrayLike) -> F32:
+    """float32 values rounded to what a bfloat16 can hold, ties to even; NaN stays one."""
+    x = np.asarray(x, np.float32)
+    bits = x.view(np.uint32)
+    rounded = bits + (0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)
+    return np.where(np.isnan(x), x, rounded.view(np.float32))

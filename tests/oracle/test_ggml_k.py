@@ -5,14 +5,24 @@ import numpy as np
 import pytest
 
 from pagelm.host.oracle import ggml_k
-from pagelm.host.oracle.ggml_k import Q4K, Q6K, quantize_q8_k
+from pagelm.host.oracle.exact import K_TYPES
+from pagelm.host.oracle.ggml_k import ByLane, Interleaved, quantize_q8_k
+
+SCALES = {  # where a block has d, and dmin
+    "Q2_K": slice(80, 84),
+    "Q3_K": slice(108, 110),
+    "Q4_K": slice(0, 4),
+    "Q5_K": slice(0, 4),
+    "Q6_K": slice(208, 210),
+    "IQ4_XS": slice(0, 2),
+}
 
 
 def blocks(rng, kind, n_rows, n):
     """Random bytes of a matrix with sensible scales, and the values they stand for (n_rows, n), float64."""
     block_bytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]][1]
     raw = rng.integers(0, 256, (n_rows * n // 256, block_bytes), dtype=np.uint8)
-    at = {"Q4_K": slice(0, 4), "Q6_K": slice(208, 210)}[kind]
+    at = SCALES[kind]
     scales = rng.uniform(0.001, 0.002, (len(raw), (at.stop - at.start) // 2)).astype(np.float16)
     raw[:, at] = scales.view(np.uint8)
     values = gguf.dequantize(raw, gguf.GGMLQuantizationType[kind]).reshape(n_rows, n)
@@ -36,8 +46,8 @@ def test_the_first_of_two_farthest_numbers_decides_the_sign():
     assert quants[:, 0, 3].tolist() == [-127, -127] and quants[:, 0, 9].tolist() == [127, 127]
 
 
-@pytest.mark.parametrize(("kind", "pack"), [("Q4_K", Q4K.pack), ("Q6_K", Q6K.pack)])
-@pytest.mark.parametrize("n_tokens", [1, 4, 7])
+@pytest.mark.parametrize(("kind", "pack"), K_TYPES.items())
+@pytest.mark.parametrize("n_tokens", [1, 4, 9])
 def test_products_are_those_of_the_decoded_weights(kind, pack, n_tokens, rng):
     raw, weights = blocks(rng, kind, 24, 768)
     x = rng.standard_normal((n_tokens, 768), dtype=np.float32)
@@ -52,7 +62,7 @@ def test_products_are_those_of_the_decoded_weights(kind, pack, n_tokens, rng):
 
 def test_q4_k_adds_whole_groups_of_four_tokens_in_smaller_steps(rng):
     raw, _ = blocks(rng, "Q4_K", 64, 768)
-    matrix, x = Q4K.pack(raw, 64), rng.standard_normal((7, 768), dtype=np.float32)
+    matrix, x = Interleaved.pack_q4_k(raw, 64), rng.standard_normal((7, 768), dtype=np.float32)
     alone = np.concatenate([matrix.matmul(row[None]) for row in x])
     together = matrix.matmul(x)
     assert np.array_equal(together[4:], alone[4:])
@@ -62,7 +72,7 @@ def test_q4_k_adds_whole_groups_of_four_tokens_in_smaller_steps(rng):
 
 def test_q6_k_does_not_depend_on_the_batch(rng):
     raw, _ = blocks(rng, "Q6_K", 64, 768)
-    matrix, x = Q6K.pack(raw, 64), rng.standard_normal((7, 768), dtype=np.float32)
+    matrix, x = ByLane.pack_q6_k(raw, 64), rng.standard_normal((7, 768), dtype=np.float32)
     assert np.array_equal(matrix.matmul(x), np.concatenate([matrix.matmul(row[None]) for row in x]))
 
 

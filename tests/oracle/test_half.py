@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from pagelm.host.oracle.half import f16_to_f32, f32_to_f16, round_f16
+from pagelm.host.oracle.half import f16_to_f32, f32_to_f16, round_bf16, round_f16
 
 ALL = np.arange(1 << 16, dtype=np.uint16)
 NAN = (ALL & 0x7C00 == 0x7C00) & (ALL & 0x3FF != 0)
@@ -75,6 +75,22 @@ def test_random_values_round_as_struct_does(rng):
     x = (rng.choice([-1.0, 1.0], 20000) * 2.0**exponents).astype(np.float32)
     want = np.frombuffer(struct.pack(f"<{len(x)}e", *x.tolist()), "<u2")
     assert np.array_equal(f32_to_f16(x), want)
+
+
+@np.errstate(under="ignore", over="ignore")
+def test_bf16_rounds_to_nearest_even_from_both_sides():
+    low = np.arange(0x7F7F, dtype=np.uint32)  # each finite magnitude but the largest
+    exact, values = (low << 16 | 0x8000).view(np.float32), (np.arange(0x7F80, dtype=np.uint32) << 16)
+    values = values.view(np.float32)
+    even = np.where(low % 2 == 0, values[:-1], values[1:])
+    for sign in (np.float32(1), np.float32(-1)):
+        assert np.array_equal(round_bf16(sign * values), sign * values)
+        assert np.array_equal(round_bf16(sign * np.nextafter(exact, np.float32(0))), sign * values[:-1])
+        assert np.array_equal(round_bf16(sign * exact), sign * even)
+        assert np.array_equal(round_bf16(sign * np.nextafter(exact, np.float32(np.inf))), sign * values[1:])
+    largest = np.finfo(np.float32).max
+    assert round_bf16([largest, -largest]).tolist() == [np.inf, -np.inf]
+    assert np.isnan(round_bf16([np.nan, -np.nan])).all()
 
 
 def test_shapes_are_kept():
