@@ -8,10 +8,10 @@ import math
 from array import array
 from dataclasses import dataclass
 
+from . import keys
 from .arch import ArchSpec, spec_for
 from .errors import ArchError
 from .gguf import Gguf, shown
-from .string_array import StringArray
 
 # What one more zero in a damaged or hostile file must not turn into work: far above any real model.
 MAX_LAYERS = 512  # llama.cpp's LLAMA_MAX_LAYERS
@@ -25,7 +25,6 @@ MAX_EXPERTS, MAX_EXPERTS_USED = (
     512,
     64,
 )  # llama.cpp's LLAMA_MAX_EXPERTS; one invocation looks through all, so often
-LEAST_SCALE = 1e-30  # of what multiplies or divides, so that f32 holds it and its inverse
 
 # Options that must have their neutral value where a file has them, unless the architecture's spec honours
 # them: key after the arch's prefix -> that value.
@@ -139,27 +138,27 @@ def hparams_from(gguf: Gguf) -> HParams:
     for option, neutral in (NEUTRAL | dict(spec.neutral)).items():
         honoured = {"attention.sliding_window": spec.windows, "expert_count": spec.experts}
         if option not in spec.options and not honoured.get(option):
-            _check_neutral(gguf, p + option, neutral)
+            keys.check_neutral(gguf, p + option, neutral)
 
-    n_layer = _size(gguf, p + "block_count", MAX_LAYERS)
-    n_embd = _size(gguf, p + "embedding_length", MAX_EMBD)
-    n_head = _size(gguf, p + "attention.head_count", MAX_HEADS)
-    n_head_kv = _size(gguf, p + "attention.head_count_kv", MAX_HEADS, default=n_head)
+    n_layer = keys.size(gguf, p + "block_count", MAX_LAYERS)
+    n_embd = keys.size(gguf, p + "embedding_length", MAX_EMBD)
+    n_head = keys.size(gguf, p + "attention.head_count", MAX_HEADS)
+    n_head_kv = keys.size(gguf, p + "attention.head_count_kv", MAX_HEADS, default=n_head)
     if n_head % n_head_kv:
-        raise _refused(
+        raise keys.refused(
             gguf, p + "attention.head_count_kv", f"a divisor of {p}attention.head_count, which is {n_head}"
         )
     n_embd_head = _head_size(gguf, p, n_embd, n_head)
     for key in (p + "attention.key_length_swa", p + "attention.value_length_swa"):
         if gguf.uint(key, default=n_embd_head) != n_embd_head:
-            raise _refused(gguf, key, f"{n_embd_head}, the head size of the other layers")
-    n_ctx_train = _size(gguf, p + "context_length", MAX_CTX)
+            raise keys.refused(gguf, key, f"{n_embd_head}, the head size of the other layers")
+    n_ctx_train = keys.size(gguf, p + "context_length", MAX_CTX)
     ropes, layers = _layers(gguf, spec, n_layer, n_ctx_train)
     wide = n_layer == spec.wide_scale_layers
     read = _Options(gguf, spec)
     n_expert = gguf.uint(p + "expert_count", default=0) if spec.experts else 0
     if n_expert > MAX_EXPERTS:
-        raise _refused(gguf, p + "expert_count", f"an integer up to {MAX_EXPERTS}")
+        raise keys.refused(gguf, p + "expert_count", f"an integer up to {MAX_EXPERTS}")
     if n_expert:
         _check_routing(gguf, spec)
     return HParams(
@@ -173,16 +172,16 @@ def hparams_from(gguf: Gguf) -> HParams:
         n_vocab=_vocab_size(gguf, p, n_embd),
         n_ctx_train=n_ctx_train,
         n_rot=_n_rot(gguf, spec, n_embd_head),
-        norm_eps=_positive(
+        norm_eps=keys.positive(
             gguf, p + f"attention.layer_norm_{'rms_' if spec.norm == 'rms' else ''}epsilon", most=1.0
         ),
         ropes=ropes,
         layers=layers,
         n_expert=n_expert,
-        n_expert_used=_size(gguf, p + "expert_used_count", min(n_expert, MAX_EXPERTS_USED))
+        n_expert_used=keys.size(gguf, p + "expert_used_count", min(n_expert, MAX_EXPERTS_USED))
         if n_expert
         else 0,
-        expert_scale=_scale(gguf, p + "expert_weights_scale", 1.0) or 1.0 if n_expert else 1.0,
+        expert_scale=keys.scale(gguf, p + "expert_weights_scale", 1.0) or 1.0 if n_expert else 1.0,
         attention_scale=read("attention.scale") or (n_embd // n_head if wide else n_embd_head) ** -0.5,
         embedding_scale=math.sqrt(n_embd) if spec.scaled_embedding else read("embedding_scale") or 1.0,
         residual_scale=read("residual_scale") or 1.0,
@@ -203,15 +202,7 @@ class _Options:
         if option not in self._spec.options:
             return 0.0
         key = f"{self._spec.name}.{option}"
-        return _scale(self._gguf, key, self._spec.options[option])
-
-
-def _scale(gguf: Gguf, key: str, default: float) -> float:
-    """What multiplies or caps something; 0 stands for nothing of the kind."""
-    value = gguf.number(key, default=default)
-    if value and not (math.isfinite(value) and LEAST_SCALE <= value <= 1e12):
-        raise _refused(gguf, key, f"0, or a number from {LEAST_SCALE:g} to 1e12")
-    return value
+        return keys.scale(self._gguf, key, self._spec.options[option])
 
 
 def _check_routing(gguf: Gguf, spec: ArchSpec) -> None:
@@ -219,10 +210,11 @@ def _check_routing(gguf: Gguf, spec: ArchSpec) -> None:
     p, over_all = spec.name + ".", spec.experts is not None and spec.experts.over_all
     key = p + "expert_weights_norm"
     if gguf.flag(key, default=not over_all) == over_all:
-        raise _refused(gguf, key, f"{shown(not over_all)} (anything else is not supported)")
+        raise keys.refused(gguf, key, f"{shown(not over_all)} (anything else is not supported)")
     for name, allowed in (("expert_gating_func", (0, 1, 3)), ("expert_group_count", (0, 1))):  # no sigmoid
         if gguf.uint(p + name, default=0) not in allowed:
-            raise _refused(gguf, p + name, f"{', '.join(map(str, allowed))} (anything else is not supported)")
+            named = ", ".join(map(str, allowed))
+            raise keys.refused(gguf, p + name, f"{named} (anything else is not supported)")
 
 
 def _hidden_size(gguf: Gguf, spec: ArchSpec, n_expert: int) -> int:
@@ -230,10 +222,10 @@ def _hidden_size(gguf: Gguf, spec: ArchSpec, n_expert: int) -> int:
     p = spec.name + "."
     sizes = spec.experts.size if spec.experts and n_expert else ("feed_forward_length",)
     key = next((size for size in sizes if p + size in gguf.metadata), sizes[0])
-    n_ff = _size(gguf, p + key, MAX_FF)
+    n_ff = keys.size(gguf, p + key, MAX_FF)
     for size in (key, "embedding_length") if n_expert else ():  # whole tiles of rows
         if gguf.uint(p + size) % 32:
-            raise _refused(gguf, p + size, "a multiple of 32, with experts")
+            raise keys.refused(gguf, p + size, "a multiple of 32, with experts")
     return n_ff
 
 
@@ -242,11 +234,11 @@ def _n_rot(gguf: Gguf, spec: ArchSpec, n_embd_head: int) -> int:
     if spec.rope == "none":
         return 0
     key = f"{spec.name}.rope.dimension_count"
-    n_rot = _size(gguf, key, MAX_HEAD_SIZE, default=n_embd_head)
+    n_rot = keys.size(gguf, key, MAX_HEAD_SIZE, default=n_embd_head)
     if spec.partial_rope and (n_rot % 2 or n_rot > n_embd_head):
-        raise _refused(gguf, key, f"an even number up to {n_embd_head}, the head size")
+        raise keys.refused(gguf, key, f"an even number up to {n_embd_head}, the head size")
     if not spec.partial_rope and n_rot != n_embd_head:
-        raise _refused(gguf, key, f"{n_embd_head}, the head size (no partial rotation)")
+        raise keys.refused(gguf, key, f"{n_embd_head}, the head size (no partial rotation)")
     return n_rot
 
 
@@ -264,9 +256,9 @@ def _layers(
     else:
         windowed = _windowed(gguf, p, n_layer, windows.period)
         base = windows.freq_base or rope.freq_base
-        base = _positive(gguf, p + "rope.freq_base_swa", default=base)
+        base = keys.positive(gguf, p + "rope.freq_base_swa", default=base)
         if base == 1 and rope.yarn and windows.scaled:
-            raise _refused(gguf, p + "rope.freq_base_swa", "any number above 0 but 1, with yarn")
+            raise keys.refused(gguf, p + "rope.freq_base_swa", "any number above 0 but 1, with yarn")
         plain = Rope(base, n_ctx_orig=rope.n_ctx_orig)
         local = Rope(base, rope.scale, rope.yarn, rope.attn_factor, rope.n_ctx_orig, rope.factors)
         ropes = list(dict.fromkeys([rope, local if windows.scaled else plain]))
@@ -290,7 +282,7 @@ def _windowed(gguf: Gguf, p: str, n_layer: int, period: int) -> list[bool]:
     found = gguf.metadata.get(key)
     if isinstance(found, list | array):
         if len(found) != n_layer or any(value not in (0, 1) for value in found):
-            raise _refused(gguf, key, f"an integer, or true or false for each of {n_layer} layers")
+            raise keys.refused(gguf, key, f"an integer, or true or false for each of {n_layer} layers")
         return [bool(value) for value in found]
     if found is not None and (isinstance(found, bool) or not isinstance(found, int) or found < 0):
         raise gguf.error(key, f"an integer from 0, or true or false for each of {n_layer} layers")
@@ -303,16 +295,16 @@ def _rope(gguf: Gguf, spec: ArchSpec, n_ctx_train: int) -> Rope:
     p = spec.name + ".rope."
     kind = gguf.string(p + "scaling.type", default="linear")
     if kind not in ROPE_SCALINGS:
-        raise _refused(gguf, p + "scaling.type", ", ".join(ROPE_SCALINGS))
+        raise keys.refused(gguf, p + "scaling.type", ", ".join(ROPE_SCALINGS))
     key = p + ("scaling.factor" if p + "scaling.factor" in gguf.metadata else "scale_linear")
     factor = gguf.number(key, default=1.0) or 1.0  # 0 means none
     if not (math.isfinite(factor) and 0 < factor <= 1e6):
-        raise _refused(gguf, key, "a number above 0, at most 1e6")
+        raise keys.refused(gguf, key, "a number above 0, at most 1e6")
     if kind == "yarn" and factor < 1:
-        raise _refused(gguf, key, "a number from 1, with yarn")
-    freq_base = _positive(gguf, p + "freq_base", default=10000.0)
+        raise keys.refused(gguf, key, "a number from 1, with yarn")
+    freq_base = keys.positive(gguf, p + "freq_base", default=10000.0)
     if kind == "yarn" and freq_base == 1:
-        raise _refused(gguf, p + "freq_base", "any number above 0 but 1, with yarn")
+        raise keys.refused(gguf, p + "freq_base", "any number above 0 but 1, with yarn")
     factors = None
     if "rope_freqs.weight" in gguf.tensors and spec.rope_factors:
         factors = ("rope_freqs.weight", "rope_freqs.weight")
@@ -322,8 +314,8 @@ def _rope(gguf: Gguf, spec: ArchSpec, n_ctx_train: int) -> Rope:
         freq_base=freq_base,
         scale=1.0 if kind == "none" else 1 / factor,
         yarn=(YARN_BETA_FAST, YARN_BETA_SLOW) if kind == "yarn" else None,
-        attn_factor=_positive(gguf, p + "scaling.attn_factor", default=1.0),
-        n_ctx_orig=_size(gguf, p + "scaling.original_context_length", MAX_CTX, default=n_ctx_train),
+        attn_factor=keys.positive(gguf, p + "scaling.attn_factor", default=1.0),
+        n_ctx_orig=keys.size(gguf, p + "scaling.original_context_length", MAX_CTX, default=n_ctx_train),
         factors=factors,
     )
 
@@ -337,64 +329,22 @@ def _check_kind(gguf: Gguf) -> None:
             " all are needed (`read_model` in split.py reads them)"
         )
     if gguf.string("general.type", default="model") != "model":
-        raise _refused(gguf, "general.type", "'model'")
-
-
-def _refused(gguf: Gguf, key: str, allowed: str) -> ArchError:
-    return ArchError(f"{gguf.name}: {key} is {shown(gguf.metadata[key])}; allowed: {allowed}")
-
-
-def _check_neutral(gguf: Gguf, key: str, neutral: object) -> None:
-    """An option that pagelm does not compute must be absent or do nothing."""
-    if key not in gguf.metadata:
-        return
-    if isinstance(neutral, bool):
-        value: object = gguf.flag(key)
-    elif isinstance(neutral, str):
-        value = gguf.string(key)
-    elif isinstance(neutral, int):
-        value = gguf.uint(key)
-    else:
-        value = gguf.number(key)
-    if value != neutral:
-        raise _refused(gguf, key, f"{shown(neutral)} (anything else is not supported)")
-
-
-def _size(gguf: Gguf, key: str, most: int, default: int | None = None) -> int:
-    """A count from 1 to `most`."""
-    if isinstance(gguf.metadata.get(key), array | list | StringArray):
-        raise _refused(gguf, key, f"one integer from 1 to {most}; a value per layer is not supported")
-    if default is not None and key not in gguf.metadata:
-        return default
-    value = gguf.uint(key)
-    if not 1 <= value <= most:
-        raise _refused(gguf, key, f"an integer from 1 to {most}")
-    return value
-
-
-def _positive(gguf: Gguf, key: str, *, default: float | None = None, most: float = 1e12) -> float:
-    """A finite number above zero."""
-    if default is not None and key not in gguf.metadata:
-        return default
-    value = gguf.number(key)
-    if not (math.isfinite(value) and 0 < value <= most):
-        raise _refused(gguf, key, f"a number above 0, at most {most:g}")
-    return value
+        raise keys.refused(gguf, "general.type", "'model'")
 
 
 def _head_size(gguf: Gguf, p: str, n_embd: int, n_head: int) -> int:
     """Elements per head: said by the file, or the embedding divided evenly."""
     key, value = p + "attention.key_length", p + "attention.value_length"
     if key in gguf.metadata:
-        n = _size(gguf, key, MAX_HEAD_SIZE)
+        n = keys.size(gguf, key, MAX_HEAD_SIZE)
     else:
         n, rest = divmod(n_embd, n_head)
         if rest or not n:
-            raise _refused(
+            raise keys.refused(
                 gguf, p + "attention.head_count", f"a divisor of {p}embedding_length, which is {n_embd}"
             )
-    if _size(gguf, value, MAX_HEAD_SIZE, default=n) != n:
-        raise _refused(gguf, value, f"{n}, the size of a key head")
+    if keys.size(gguf, value, MAX_HEAD_SIZE, default=n) != n:
+        raise keys.refused(gguf, value, f"{n}, the size of a key head")
     if n % 4 or n > MAX_HEAD_SIZE:  # the attention kernels read heads four elements at a time
         where = key if key in gguf.metadata else p + "attention.head_count"
         raise ArchError(
@@ -415,8 +365,8 @@ def _vocab_size(gguf: Gguf, p: str, n_embd: int) -> int:
     rows = t.shape[0]
     key = p + "vocab_size"
     if key in gguf.metadata and gguf.uint(key) != rows:
-        raise _refused(gguf, key, f"{rows}, the rows of token_embd.weight")
+        raise keys.refused(gguf, key, f"{rows}, the rows of token_embd.weight")
     key = "tokenizer.ggml.tokens"
     if key in gguf.metadata and len(gguf.strings(key)) != rows:
-        raise _refused(gguf, key, f"{rows}, the rows of token_embd.weight")
+        raise keys.refused(gguf, key, f"{rows}, the rows of token_embd.weight")
     return rows

@@ -1,7 +1,7 @@
 // BF16: the upper half of IEEE single precision.
 //   q   a cell is four vec4u: word s of the i-th holds the i-th pair of elements of quarter s ^ lane
 //   s   not used
-// uses    lib/cell.wgsl lib/plain.wgsl
+// uses    lib/cell.wgsl lib/plain.wgsl lib/pairs.wgsl
 // source  IEEE 754-2019, binary32
 @group(0) @binding(0) var<storage, read>       q: array<vec4u>;
 @group(0) @binding(1) var<storage, read>       s: array<f32>;
@@ -9,22 +9,3 @@
 fn four(low: u32, high: u32) -> vec4f {
   return bitcast<vec4f>(vec4u(low * 0x10000u, low & 0xffff0000u, high * 0x10000u, high & 0xffff0000u));
 }
-
-struct Words {
-  e0: vec4u, e1: vec4u, e2: vec4u, e3: vec4u, dm: vec2f,
-}
-
-fn words(cell: u32) -> Words {
-  return Words(q[4u * cell], q[4u * cell + 1u], q[4u * cell + 2u], q[4u * cell + 3u], vec2f(0.0));
-}
-
-// repeat i in 0..4
-fn a{i}(w: Words) -> vec4f {
-  return four(w.e0[{i}], w.e1[{i}]);
-}
-
-fn b{i}(w: Words) -> vec4f {
-  return four(w.e2[{i}], w.e3[{i}]);
-}
-
-// end
